@@ -83,7 +83,7 @@ def yarn(folder: Path, num_nodes: int) -> Iterator[Hosts]:
 
                 return end
 
-            yield Hosts("yarn", networks, f"yarn:{cluster.base}?memory=1500", {}, begin_neighbour)
+            yield Hosts("yarn", networks, f"yarn:{cluster.base}?memory=900", {}, begin_neighbour)
     finally:
         networks.close()
 

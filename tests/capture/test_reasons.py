@@ -134,6 +134,31 @@ def test_what_a_module_keeps_for_the_loss_is_told_from_what_it_carries_over(keep
     assert (keeps == "aux") == ("before forward returns: moe.aux = None. " in graph.indivisible)
 
 
+def test_a_figure_that_is_only_looked_at_is_not_called_carried_over():
+    class Watched(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.calls = nn.Linear(12, 5), 0
+
+        def forward(self, x):
+            out = self.first(x)
+            self.norm = out.detach().norm()
+            return out
+
+    class Counting(Watched):
+        def forward(self, x):
+            self.calls += 1
+            return super().forward(x)
+
+    def why(kind):
+        net = Net(kind, rows)
+        return capture(net.model(), net.loss, net.example(), rebuild=net.model).graph.indivisible
+
+    assert why(Watched).startswith("forward keeps what it has computed in norm, ")
+    assert why(Watched).endswith("what is only looked at can be kept if not self.training")
+    assert "so its result depends on the forward passes before it" in why(Counting)
+
+
 def test_features_that_a_hook_keeps_by_name_are_to_be_cleared():
     class Hooked(nn.Module):
         def __init__(self):

@@ -32,6 +32,7 @@ READY = {
         "has_test": False,
         "has_metrics": False,
         "set_to_train": [],
+        "not_means": [],
         "metrics": ["test_loss"],
         "batch_size": 25,
         "epochs": 2,

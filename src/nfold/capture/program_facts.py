@@ -141,9 +141,7 @@ def find_facts(
     carried = CarriedOver() if divisible else carried_over(fresh, loss, example, evaluates=evaluates)
     calls.changed.extend(key for key in carried.changed if key not in calls.changed)
     reason = _EVALUATED if carried.evaluation_shows else ""
-    reason = (
-        reason or _carried_state(calls, model, unseen=carried.shows) or (_why_fickle(calls) if example.varying else "")
-    )
+    reason = reason or _carried_state(calls, model, carried) or (_why_fickle(calls) if example.varying else "")
     unproved = ""
     conditions: tuple[Condition, ...] = ()
     notes = []
@@ -338,10 +336,19 @@ def _keeps(model: nn.Module, name: str) -> bool:
     return _says_more(max(owners, key=lambda each: len(each[0]))[1])
 
 
-def _is_result(model: nn.Module, path: str, name: str) -> bool:
-    """Whether forward has left what it computed from weights in a plain attribute: an auxiliary loss, features."""
+def _is_result(model: nn.Module, path: str, name: str, *, carried: bool) -> bool:
+    """Whether forward has left what it computed in a plain attribute: an auxiliary loss, features, a norm to look at.
+
+    Args:
+        model: after some passes.
+        path: of the module.
+        name: of the attribute.
+        carried: whether it was seen to depend on passes before the last.
+    """
     kept = _attribute(model, path, name)
     each = list(kept.values()) if isinstance(kept, dict) else kept if isinstance(kept, list) else [kept]
+    if not carried and all(isinstance(one, (torch.Tensor, float)) for one in each):
+        return bool(each)
     return bool(each) and all(isinstance(one, torch.Tensor) and one.requires_grad and not one.is_leaf for one in each)
 
 
@@ -359,16 +366,17 @@ def _says_more(module: nn.Module) -> bool:
     return type(module).get_extra_state is not nn.Module.get_extra_state
 
 
-def _carried_state(calls: _Calls, model: nn.Module, *, unseen: bool) -> str:
+def _carried_state(calls: _Calls, model: nn.Module, carried: CarriedOver) -> str:
     first, second, *_ = calls.losses
     if calls.changed:
         names = ", ".join(map(dotted, calls.changed[:3]))
         more = f" and {len(calls.changed) - 3} more" if len(calls.changed) > 3 else ""
-        if close(first, second) and all(_is_result(model, *key) for key in calls.changed):
+        results = [_is_result(model, *key, carried=carried.shows or key in carried.changed) for key in calls.changed]
+        if close(first, second) and all(results):
             return (
                 f"forward keeps what it has computed in {names}{more}, of which only that of the last chunk would be "
                 f"left. Let go of it before forward returns: {_let_go(model, *calls.changed[0])}. Where the loss "
-                "needs it, return it as a part of the outputs"
+                "needs it, return it as a part of the outputs; what is only looked at can be kept if not self.training"
             )
         return (
             f"forward changes {names}{more}, so its result depends on the forward passes before it: "
@@ -379,7 +387,7 @@ def _carried_state(calls: _Calls, model: nn.Module, *, unseen: bool) -> str:
             f"a second forward with the same input, weights and random seed gives another loss "
             f"({first.item():.6g}, then {second.item():.6g}): {_UNSEEN} is carried over"
         )
-    if unseen:
+    if carried.shows:
         return f"a forward gives another loss where there was one at other weights before it: {_UNSEEN} is carried over"
     return ""
 

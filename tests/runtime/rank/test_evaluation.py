@@ -214,6 +214,17 @@ def test_a_metric_may_keep_what_does_not_show():
     rehearse(replace(program("plain"), metrics={"own": Confusion().of_these}), images(), images(), CPU)
 
 
+def test_what_is_no_mean_over_samples_is_told():
+    def largest(outputs, _):
+        return outputs.abs().max()
+
+    def accuracy(outputs, targets):
+        return (outputs.argmax(1) == targets).float().mean()
+
+    mine = replace(program("plain"), metrics={"largest": largest, "accuracy": accuracy})
+    assert rehearse(mine, images(), images(), CPU) == ["largest"]
+
+
 @pytest.mark.parametrize(
     "metric", [lambda outputs, _: outputs.abs().max(), lambda outputs, _: outputs.std(), lambda *_: 0.0, lambda *_: 3]
 )

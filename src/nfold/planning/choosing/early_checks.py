@@ -79,6 +79,17 @@ def fade_notes(fade: int | None, run_steps: RunSteps) -> tuple[str, ...]:
     )
 
 
+def mean_notes(names: list[str], run_steps: RunSteps) -> tuple[str, ...]:
+    """Return a note for the user if something of the test data is no mean over samples, as a rank or an F1 is none."""
+    if not names:
+        return ()
+    told = f"{names[0]} is no mean" if len(names) == 1 else f"{', '.join(names)} are no means"
+    return (
+        f"{told} over samples: a few samples of the test data together give another value than the mean over halves of "
+        f"them. What is reported is the mean over batches of {run_steps.batch_size}",
+    )
+
+
 def check_last_batch(graph: ModelGraph, run_steps: RunSteps) -> None:
     """Refuse a run that comes to a batch of fewer samples than the program computes on.
 

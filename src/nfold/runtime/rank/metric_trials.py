@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
-from math import isclose
+from math import isclose, isfinite
 from typing import Any
 
 import torch
@@ -18,11 +18,14 @@ from nfold.runtime.rank.evaluation import evaluate
 
 _FEW, _OTHERS = 8, 8
 """Samples of a trial, and calls with other outputs in between."""
-_ROUNDING = 1e-5
+_ROUNDING, _COARSE = 1e-5, 1e-3
+"""Of the same computation, and of one that a type of few bits may do in another order."""
 
 
-def refuse_no_means(program: Program, model: nn.Module, test: Any, device: torch.device) -> None:
-    """Refuse a metric that cannot be had from the values of parts. What it draws is drawn from seeds that this sets.
+def not_means(program: Program, model: nn.Module, test: Any, device: torch.device) -> list[str]:
+    """Return what gives another value for samples together than the mean over parts of them: the loss, metrics.
+
+    What they draw is drawn from seeds that this sets.
 
     Args:
         program: with the metrics.
@@ -33,12 +36,22 @@ def refuse_no_means(program: Program, model: nn.Module, test: Any, device: torch
     Raises:
         ProgramError: one is no mean over samples, or not of those alone that it is given.
     """
-    if not program.metrics:
-        return
     few = Subset(test, range(min(_FEW, len(test))))
     with contextlib.suppress(_TooFewError), torch.no_grad():
-        _refuse_sums(program, model, few, device)
-        _refuse_states(program, *_results(program, model, few, device))
+        if program.metrics:
+            _refuse_sums(program, model, few, device)
+            _refuse_states(program, *_results(program, model, few, device))
+        sizes = (_FEW, _FEW // 2)
+        whole, halves = (
+            _evaluated(replace(program, batch_size=size, chunks=None), model, few, device) for size in sizes
+        )
+        return [name for name in whole if not _is_same(whole[name], halves[name])]
+    return []
+
+
+def _is_same(one: list[float], other: list[float]) -> bool:
+    """Compare what `evaluate` returns; what is no number counts as the same."""
+    return isclose(one[0] / one[1], other[0] / other[1], rel_tol=_COARSE) or not isfinite(one[0] + other[0])
 
 
 class _TooFewError(Exception):

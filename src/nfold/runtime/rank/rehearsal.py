@@ -13,7 +13,7 @@ from nfold.capture.program.building import build_model
 from nfold.errors import ProgramError
 from nfold.program import Program
 from nfold.runtime.rank.evaluation import evaluate
-from nfold.runtime.rank.metric_trials import refuse_no_means
+from nfold.runtime.rank.metric_trials import not_means
 
 _FEW = 8
 _LOOKS = 64
@@ -57,8 +57,11 @@ def play_schedule(program: Program, train: Any, steps: int | None) -> dict[str, 
     return nothing | {"schedule_fade": min((step for step in rates if step > max(learning, default=-1)), default=None)}
 
 
-def rehearse(program: Program, train: Any, test: Any, device: torch.device) -> None:
+def rehearse(program: Program, train: Any, test: Any, device: torch.device) -> list[str]:
     """Evaluate a few items of the test data with an untrained model; what it draws is drawn again by who trains.
+
+    Returns:
+        Names of what is evaluated and is no mean over samples.
 
     Raises:
         ProgramError: it cannot be done, although as many items of the training data can be evaluated. What is wrong
@@ -67,12 +70,12 @@ def rehearse(program: Program, train: Any, test: Any, device: torch.device) -> N
     with LOCK:
         before, model = RandomState(), build_model(program, device)
         try:
-            _rehearse(program, model, train, test, device)
+            return _rehearse(program, model, train, test, device)
         finally:
             before.restore()
 
 
-def _rehearse(program: Program, model: nn.Module, train: Any, test: Any, device: torch.device) -> None:
+def _rehearse(program: Program, model: nn.Module, train: Any, test: Any, device: torch.device) -> list[str]:
     whole = min(program.batch_size, len(test))
     few = min(_FEW, whole)
     found = _objection(program, model, test, few, device)
@@ -80,9 +83,10 @@ def _rehearse(program: Program, model: nn.Module, train: Any, test: Any, device:
         found = _objection(program, model, test, whole, device)
     found = found or _last_objection(program, model, test, device)
     if found is None:
-        refuse_no_means(program, model, test, device)
-    elif _objection(replace(program, metrics={}), model, train, program.batch_size, device) is None:
+        return not_means(program, model, test, device)
+    if _objection(replace(program, metrics={}), model, train, program.batch_size, device) is None:
         raise found
+    return []
 
 
 def _last_objection(program: Program, model: nn.Module, dataset: Any, device: torch.device) -> ProgramError | None:

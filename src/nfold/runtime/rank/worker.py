@@ -171,14 +171,15 @@ class Worker:
         train = load_dataset(program.train_data, "train_data", process.program.seed)
         process.datasets = {"train": train}
         is_first = process.member == 0
+        not_means: list[str] = []
         if program.test_data is not None:
             test = process.datasets["test"] = load_dataset(program.test_data, "test_data", process.program.seed)
             if order["evaluate"] and is_first:
-                rehearse(process.program, train, test, process.device)
+                not_means = rehearse(process.program, train, test, process.device)
         told = process.told = facts_of(process.program, process.datasets)
         process.loader_pool.wanted(process.program.loaders, process.program.seed, told["items"])
         schedule = play_schedule(process.program, train, order["steps"]) if is_first else {}
-        return {**told, "autocast": written.autocast, "most_threads": most_threads, **schedule}
+        return {**told, "autocast": written.autocast, "most_threads": most_threads, "not_means": not_means, **schedule}
 
     def _do_profile(self, order: Message) -> None:
         found, told = self._tools.measure(
