@@ -147,3 +147,12 @@ def test_items_that_the_sampler_leaves_out_are_not_read() -> None:
     example = program_batches(program, data)
     assert [example.batch(size, which)[0].shape for size, which in ((3, 0), (7, 2))] == [(3, 2), (7, 2)]
     assert example.varying == ""
+
+
+def test_a_whole_batch_is_one_of_the_samplers():
+    rows = TensorDataset(torch.arange(24.0).reshape(24, 1), torch.arange(24) // 6)
+    own = [[0, 1, 6, 7], [12, 13, 18, 19]]
+    example = sample_batches(rows, batches=lambda: own, whole=4)
+    for which in range(3):
+        assert example.batch(4, which)[0].flatten().tolist() in own
+    assert example.batch(3, 0)[0].flatten().tolist() not in own

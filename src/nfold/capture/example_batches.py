@@ -24,7 +24,8 @@ _LOOKED_AT = 24
 
 def program_batches(program: Program, dataset: Any, device: torch.device | None = None) -> Example:
     """Return example batches of a program. See `sample_batches`."""
-    return sample_batches(dataset, device, collate=program.collate, batches=batches_of(program, dataset))
+    own = batches_of(program, dataset)
+    return sample_batches(dataset, device, collate=program.collate, batches=own, whole=program.batch_size)
 
 
 def sample_batches(
@@ -33,6 +34,7 @@ def sample_batches(
     *,
     collate: Collate | None = None,
     batches: Batches | None = None,
+    whole: int = 0,
 ) -> Example:
     """Return batches of a dataset's items, from all over it; they repeat when it has fewer than a batch needs.
 
@@ -45,6 +47,7 @@ def sample_batches(
         collate: the program's; None: torch's.
         batches: those of the program's sampler. Where items from all over do not fit together, as in buckets of one
             length, a batch is of items of one of these. None: it has no sampler.
+        whole: samples of a batch that is trained on: one of so many is as the sampler makes it.
 
     Raises:
         ProgramError: it is empty, is no map-style dataset, or its first item is no (input, target).
@@ -53,7 +56,7 @@ def sample_batches(
     first = read_item(dataset, 0)
     if collate is None:
         check_form(first)
-    choice = _Choice(length, batches)
+    choice = _Choice(length, batches, whole)
 
     def joined(indices: list[int]) -> Batch:
         batch = _draw_again(dataset, indices, collate)
@@ -107,10 +110,13 @@ def sample_batches(
 
 
 class _Choice:
-    """Chooses items: from all over the data, or where those do not fit together, of one batch of the sampler."""
+    """Chooses items: from all over the data, or where those do not fit together, of one batch of the sampler.
 
-    def __init__(self, length: int, batches: Batches | None) -> None:
-        self._length, self._batches = length, batches
+    A whole batch is one of the sampler's: an episode of a few classes, say, which a loss may count on.
+    """
+
+    def __init__(self, length: int, batches: Batches | None, whole: int) -> None:
+        self._length, self._batches, self._whole = length, batches, whole
 
     def first_fitting(
         self,
@@ -130,6 +136,10 @@ class _Choice:
         Raises:
             ProgramError: they do not fit together, even if the sampler puts them into one batch.
         """
+        if self._batches is not None and size == self._whole and change is None:
+            own = self._batches()
+            if len(own[0]) == size:
+                return join(own[_spread(which, len(own))])
         indices = [_spread(which * size + offset, self._length) for offset in range(size)]
         try:
             return join(change(indices) if change else indices)
