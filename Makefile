@@ -29,14 +29,13 @@ demo: $(VENV)/.installed
 # Tests and the ranks they start compute with one thread each, one test more at a time than there are cores, since some
 # wait. Those that start ranks come second, and those that judge what ranks measured have the machine for themselves.
 WORKERS = $(shell $(BIN)/python -c 'import os; print(1 + (os.cpu_count() or 1))')
-PICK = $(if $(ALL),,and not exhaustive)
-PICK_PROCESSES = $(if $(filter 1,$(ALL)),,and not exhaustive)
+PICK = $(if $(filter 1,$(ALL)),,and not exhaustive)
 test: check browser managers
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist loadfile -m 'not processes and not quiet $(PICK)' \
 	  $(if $(ALL),,--hypothesis-profile quick) -n $(WORKERS)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist worksteal -m 'processes $(PICK_PROCESSES)' -n $(WORKERS) \
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_ARGS) --dist worksteal -m 'processes $(PICK)' -n $(WORKERS) \
 	  $$(grep -rl 'mark.processes' tests --include='test_*.py' | sort)
-	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'quiet $(PICK_PROCESSES)' $$(grep -rl 'mark.quiet' tests --include='test_*.py')
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) -m 'quiet $(PICK)' $$(grep -rl 'mark.quiet' tests --include='test_*.py')
 
 # Machines of the runtime decide and do nothing, so they are pure, too.
 PURE := $(addprefix tests/,cache core program simulation planning analysis verbs view) \

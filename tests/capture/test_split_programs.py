@@ -1,6 +1,7 @@
 """Operators in parts compute what the whole ones do: exactly, on whole numbers, and cut anywhere."""
 
 import random
+from functools import cache
 
 import pytest
 import torch
@@ -137,6 +138,7 @@ def build(make) -> nn.Module:
     return model.double()
 
 
+@cache
 def captured_net(net: str) -> tuple[Captured, dict[str, int]]:
     make, splits = NETS[net]
     return capture(build(make), F.cross_entropy, example()), splits

@@ -218,7 +218,10 @@ def test_a_loop_that_goes_on_after_a_checkpoint_learns_the_same(script):
     assert steps.stop().model == library.train(script, debug=True, steps=4, out="whole").model
 
 
-@pytest.mark.parametrize(("workers", "strategy"), [(1, "single"), (2, "ring"), (2, "pipeline"), (2, "ssp")])
+@pytest.mark.parametrize(
+    ("workers", "strategy"),
+    [(1, "single"), pytest.param(2, "ring", marks=pytest.mark.exhaustive), (2, "pipeline"), (2, "ssp")],
+)
 def test_the_model_of_the_best_evaluation_is_kept_beside_the_last(script, workers, strategy):
     wishes = {"workers": workers, "strategy": strategy, "debug": True, "chunks": 4}
     run = library.train(script, keep="best:test_loss:max", out="mine", steps=15, **wishes)

@@ -262,10 +262,17 @@ def _happens(fault: Fault, cell: SweepCell, cluster: Cluster | None) -> bool:
 
 
 def options_of(cell: SweepCell, wishes: Wishes, sweep: Sweep, cluster: Cluster | None, parent: Path) -> Options:
-    """Return what one run of a sweep is given of what was asked of all.
+    """Return the options of one run of a sweep.
+
+    Args:
+        cell: the run.
+        wishes: for all runs; those that its strategy does not understand are left out.
+        sweep: that it belongs to.
+        cluster: to emulate, with the links of the run; None: nothing is emulated.
+        parent: folder of the comparison.
 
     Raises:
-        PlanError: it makes no sense.
+        PlanError: they make no sense.
     """
     mine: dict[str, Any] = dict(wishes)
     if cell.architecture.strategy != StaleSynchronous.name:

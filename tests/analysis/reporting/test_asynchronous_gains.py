@@ -54,7 +54,6 @@ def test_a_faster_link_is_promised_what_it_wins():
     assert report.verdict.text.startswith("Network, n1's uplink: 2")
 
 
-@pytest.mark.exhaustive
 def test_a_link_that_became_slow_gains_from_its_speed_in_the_run():
     slow = Drifted(workers=3, strategy="ps-async", degraded={"n0 uplink": 20})
     _, found = gains(slow)
@@ -62,7 +61,6 @@ def test_a_link_that_became_slow_gains_from_its_speed_in_the_run():
     assert found["a 60 Mbit/s link for n0"].speedup == pytest.approx(real, rel=0.1)
 
 
-@pytest.mark.exhaustive
 def test_half_the_bytes_and_no_latency_win_what_they_cost():
     slow = Drifted(**SLOW_LINK)
     assert gains(slow)[1]["halving the bytes"].speedup == pytest.approx(wins(slow, megabytes=1.0), rel=0.05)
@@ -70,7 +68,6 @@ def test_half_the_bytes_and_no_latency_win_what_they_cost():
     assert gains(late)[1]["no latency"].speedup == pytest.approx(wins(late, latency_s=0.0), rel=0.1)
 
 
-@pytest.mark.exhaustive
 def test_one_server_is_relieved_by_more_of_them_on_hosts_of_their_own():
     one = Drifted(workers=4, strategy="ps-async", servers=1, mbit=50, probe_error=0.0)
     report, found = gains(one)
@@ -82,7 +79,6 @@ def test_one_server_is_relieved_by_more_of_them_on_hosts_of_their_own():
     assert found["`--strategy ring`"].command == "nfold train my.py -n 4 --strategy ring --chunks 4"
 
 
-@pytest.mark.exhaustive
 def test_a_worker_that_serves_over_a_slow_link_is_relieved_by_servers_on_hosts_of_their_own():
     slow = Drifted(**SLOW_LINK, probe_error=0.0)
     _, found = gains(slow)
@@ -91,7 +87,6 @@ def test_a_worker_that_serves_over_a_slow_link_is_relieved_by_servers_on_hosts_o
     assert "(3 hosts more)" in servers.change
 
 
-@pytest.mark.exhaustive
 def test_a_slow_node_costs_its_share_although_nobody_waits_for_it():
     slow = Drifted(**SLOW_NODE, strategy="ps-async")
     report, found = gains(slow)
@@ -104,7 +99,6 @@ def test_a_slow_node_costs_its_share_although_nobody_waits_for_it():
     assert "leaving n2 out" not in found, "it takes what it can, and holds up nobody"
 
 
-@pytest.mark.exhaustive
 def test_a_slow_node_that_is_waited_for_costs_what_all_wait():
     slow = Drifted(**SLOW_NODE, strategy="ssp", bound=3)
     report, found = gains(slow)
@@ -117,7 +111,6 @@ def test_a_slow_node_that_is_waited_for_costs_what_all_wait():
     assert free.command == "nfold compare my.py -n 3 --strategies ssp,ps-async", "the time to a loss has to say"
 
 
-@pytest.mark.exhaustive
 def test_a_synchronous_strategy_is_compared_by_its_pass_over_the_data():
     slow = Drifted(**SLOW_LINK, probe_error=0.0)
     _, found = gains(slow)
@@ -136,7 +129,6 @@ def test_the_text_says_what_steps_are_worth():
     assert f"Gradients were {mean:.1f} updates old on average, {max(ages)} at most: a step is worth less" in text
 
 
-@pytest.mark.exhaustive
 def test_with_fresh_gradients_steps_are_worth_what_others_are():
     report, found = gains(Drifted(**{**SLOW_LINK, "strategy": "ssp"}, bound=0))
     assert set(report.staleness) == {"0"}
@@ -146,7 +138,6 @@ def test_with_fresh_gradients_steps_are_worth_what_others_are():
     assert " would be " in report.verdict.text
 
 
-@pytest.mark.exhaustive
 def test_nothing_is_promised_where_nothing_would_win():
     even = Drifted(workers=3, strategy="ps-async", mbit=FAST, seconds_per_sample=1e-2, probe_error=0.0)
     report, found = gains(even)
@@ -155,7 +146,6 @@ def test_nothing_is_promised_where_nothing_would_win():
     assert found["one more node like these"].speedup == pytest.approx(wins(even, workers=4), rel=0.05)
 
 
-@pytest.mark.exhaustive
 def test_nothing_is_promised_where_no_simulation_is_like_the_run():
     slow = Drifted(**SLOW_LINK)
     facts, question = slow.facts(), slow.again().question
@@ -164,7 +154,6 @@ def test_nothing_is_promised_where_no_simulation_is_like_the_run():
     assert simulate_changes(facts, costly).possible_gains is None
 
 
-@pytest.mark.exhaustive
 def test_causes_say_what_their_absence_would_win():
     slow = Drifted(**SLOW_NODE, strategy="ssp", bound=3).report()
     (waited,) = [cause for cause in slow.causes if cause.kind == "peer wait"]

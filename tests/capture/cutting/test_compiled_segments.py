@@ -1,6 +1,7 @@
 """A cut model makes the numbers of the uncut module, wherever it is cut."""
 
 import random
+from functools import cache
 
 import pytest
 import torch
@@ -8,16 +9,22 @@ from cutting import assert_equal, cut_at_random, play
 from zoo import ZOO
 
 from nfold.capture.capture import capture, recapture
+from nfold.capture.cutting.captured import Captured
 from nfold.core import codec
 from nfold.core.graph import ModelGraph
 
 RANDOM = {"plain", "gpt", "lstm"}
 
 
+@cache
+def captured_from_zoo(name: str) -> Captured:
+    """Capture once for all tests that leave the weights as they are."""
+    return capture(ZOO[name].model(), ZOO[name].loss, ZOO[name].example())
+
+
 @pytest.mark.parametrize("name", ZOO)
 def test_cut_anywhere_equals_the_module(name: str) -> None:
-    net = ZOO[name]
-    captured = capture(net.model(), net.loss, net.example())
+    net, captured = ZOO[name], captured_from_zoo(name)
     names = [operator.name for operator in captured.graph.operators]
     batch = net.example().batch(4, 3)
     whole = play(captured, [names], batch)
@@ -34,8 +41,7 @@ def test_cut_anywhere_equals_the_module(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(RANDOM))
 def test_draws_depend_on_the_cell(name: str) -> None:
-    net = ZOO[name]
-    captured = capture(net.model(), net.loss, net.example())
+    net, captured = ZOO[name], captured_from_zoo(name)
     names = [[operator.name for operator in captured.graph.operators]]
     batch = net.example().batch(4, 3)
     assert sum(operator.num_random for operator in captured.graph.operators) > 0
@@ -59,8 +65,7 @@ def test_captures_are_deterministic_and_do_not_disturb(name: str) -> None:
 
 @pytest.mark.parametrize("name", ZOO)
 def test_shapes_are_known_for_every_chunk_size(name: str) -> None:
-    net = ZOO[name]
-    captured = capture(net.model(), net.loss, net.example())
+    net, captured = ZOO[name], captured_from_zoo(name)
     batch = dict(zip(("input", "target"), net.example().batch(5), strict=True))
     draws = _Unseeded()
     for operator in captured.graph.operators:
@@ -93,7 +98,7 @@ def test_segments_use_the_weights_as_they_are_now() -> None:
 
 
 def test_graph_tells_what_is_true_of_the_program() -> None:
-    graph = capture(ZOO["dead"].model(), ZOO["dead"].loss, ZOO["dead"].example()).graph
+    graph = captured_from_zoo("dead").graph
     parameters = {parameter.name: parameter for parameter in graph.parameters}
     assert not parameters["unused.weight"].users
     assert not any(parameters[f"{name}.weight"].has_gradient for name in ("unused", "dead", "b"))
@@ -104,14 +109,14 @@ def test_graph_tells_what_is_true_of_the_program() -> None:
 
 
 def test_tied_weights_are_one_parameter_with_several_users() -> None:
-    graph = capture(ZOO["gpt"].model(), ZOO["gpt"].loss, ZOO["gpt"].example()).graph
+    graph = captured_from_zoo("gpt").graph
     (tied,) = [parameter for parameter in graph.parameters if len(parameter.users) > 1]
     assert tied.name == "wte.weight"
     assert tied.users == ("wte", "head")
 
 
 def test_batch_norm_calls_are_counted() -> None:
-    graph = capture(ZOO["twice"].model(), ZOO["twice"].loss, ZOO["twice"].example()).graph
+    graph = captured_from_zoo("twice").graph
     (statistic,) = graph.statistics
     assert (statistic.module, statistic.num_calls, statistic.num_channels) == ("block.1", 2, 12)
     assert [operator.statistics for operator in graph.operators if operator.statistics] == [("block.1",)] * 2

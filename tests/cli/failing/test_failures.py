@@ -222,21 +222,17 @@ def test_a_second_ctrl_c_does_not_wait_for_the_step_under_way(shell):
     assert result.code == 130
 
 
-MOMENTS = (
-    *(
-        "nfold.errors",
-        "argparse",
-        "nfold.cli.compare_command",
-        "nfold.version",
-        "nfold.cli.terminal",
-        "nfold.verbs.train",
-    ),
-    *("nfold.planning.choosing.search", "nfold.runtime.coordinator.session", "nfold.verbs.ranks.toolbox"),
+MOMENTS = ("nfold.errors", "nfold.cli.compare_command", "nfold.verbs.train", "nfold.verbs.ranks.toolbox")
+MORE_MOMENTS = (
+    *("argparse", "nfold.version", "nfold.cli.terminal"),
+    *("nfold.planning.choosing.search", "nfold.runtime.coordinator.session"),
 )
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(
+    "moment", [*MOMENTS, *(pytest.param(each, marks=pytest.mark.exhaustive) for each in MORE_MOMENTS)]
+)
 def test_ctrl_c_is_heard_while_the_command_itself_loads(shell, moment):
     presser = (
         "import os, signal, sys\n"

@@ -82,11 +82,13 @@ def refusals(graph, strategy: str, every: int = 7, first: int = 0):
                 break
 
 
-@pytest.mark.parametrize("every", [pytest.param(5, marks=pytest.mark.exhaustive), len(WISHES)])
+@pytest.mark.parametrize(
+    "every", [pytest.param(5, marks=pytest.mark.exhaustive), pytest.param(15, marks=pytest.mark.long), len(WISHES)]
+)
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("strategy", NAMES)
 def test_whatever_a_refusal_advises_is_not_refused(graph, strategy, every):
-    """With one wish each, every strategy and graph has another, so that together they have nearly all."""
+    """Each strategy and graph has other wishes than the one before, so that together they have nearly all."""
     first = (NAMES.index(strategy) * len(GRAPHS) + list(GRAPHS).index(graph)) % every
     for asked, message in refusals(GRAPHS[graph], strategy, every, first):
         for change in advised(message):

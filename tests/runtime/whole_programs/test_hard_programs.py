@@ -67,7 +67,7 @@ class Slowed(torch.optim.SGD):
             fast.copy_(slow)
 
 
-@pytest.mark.parametrize("strategy", ["pipeline", "hypergraph"])
+@pytest.mark.parametrize("strategy", [pytest.param("pipeline", marks=pytest.mark.exhaustive), "hypergraph"])
 def test_an_optimizer_that_writes_to_every_weight_is_given_none_that_others_compute_with(strategy):
     mine = program("plain", optimizer=lambda parameters: Slowed(parameters, lr=0.05))
     graph, expected = graph_of(mine), plain_loop(mine, 4, 2).state_dict()
@@ -225,7 +225,7 @@ def test_dropout_that_is_drawn_again_in_backward_is_the_same(reentrant):
     assert difference(spread.state, alone.state) <= 1e-9
 
 
-@pytest.mark.parametrize("chunks", [2, 4])
+@pytest.mark.parametrize("chunks", [pytest.param(2, marks=pytest.mark.exhaustive), 4])
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_a_batch_norm_that_is_computed_again_in_backward_is_refused(reentrant, chunks):
     mine = replace(of(Heads), model=lambda: normalizing(reentrant=reentrant).double())

@@ -119,7 +119,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", [pytest.param(2, marks=pytest.mark.exhaustive), 3])
 def test_sparse_gradients_are_given_back_as_sparse_ones(name: str, workers: int) -> None:
     mine = program(*PROGRAMS[name])
     graph = graph_of(mine)

@@ -57,10 +57,10 @@ class StatisticsRecorder:
         self._hooks = []
 
     def _before(self, name: str) -> Any:
-        own = self._modules[name]
+        own = id(self._modules[name])  # a copy's hooks would mean the copy by a module
 
         def hook(module: Any, _args: Any) -> None:
-            if module is not own or not module.training or module.running_mean is None:
+            if id(module) != own or not module.training or module.running_mean is None:
                 return
             self._held[name] = _True(dict(module._buffers), module.momentum)
             module._buffers["running_mean"] = torch.zeros_like(module.running_mean)
@@ -73,10 +73,10 @@ class StatisticsRecorder:
         return hook
 
     def _after(self, name: str) -> Any:
-        own = self._modules[name]
+        own = id(self._modules[name])
 
         def hook(module: Any, _args: Any, _result: Any) -> None:
-            held = self._held.pop(name, None) if module is own else None
+            held = self._held.pop(name, None) if id(module) == own else None
             if held is None:
                 return
             # Also a call that was broken off: recomputation stops in the middle once it has what it needs.

@@ -136,7 +136,14 @@ class Captured:
 def scope_of(
     graph: ModelGraph, layout: Layout, model: nn.Module, weights: Mapping[str, nn.Parameter] | None = None
 ) -> Scope:
-    """Return what finds the names of a captured program in a model."""
+    """Return a finder of the modules and tensors that a captured program names, in one model.
+
+    Args:
+        graph: tells which parameters are rows of others.
+        layout: of the same program; it has the trace's constants.
+        model: built by the same program.
+        weights: parameters to use instead of the model's own, by name.
+    """
     rows = {parameter.name: parameter.rows for parameter in graph.parameters if parameter.rows}
     return Scope(model, layout.traced.constants, rows, weights)
 

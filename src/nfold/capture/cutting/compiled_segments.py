@@ -68,7 +68,18 @@ def compile_nodes(
     random: RandomNodes,
     draws: Draws,
 ) -> Callable[..., tuple[Any, ...]]:
-    """Return a function from the values of `inputs` to those of `outputs`. About 20 us per node."""
+    """Return a function from the values of `inputs` to those of `outputs`. About 20 us per node.
+
+    Args:
+        nodes: to compute, in the order of the program.
+        inputs: nodes whose values are given.
+        outputs: nodes whose values are returned.
+        cut: tells which nodes belong to no operator and are computed wherever they are needed.
+        scope: finds the modules and tensors of the model.
+        anchor: where the number of samples is read; None: no node needs it.
+        random: the nodes that draw.
+        draws: seeds the generators before each of them.
+    """
     writer = _Writer(cut, scope, random, draws)
     names = [writer.name(node) for node in inputs]
     writer.known |= set(inputs)

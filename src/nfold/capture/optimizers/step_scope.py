@@ -103,7 +103,17 @@ def _gradient(name: str, value: torch.Tensor, sparse: Mapping[str, int], turn: i
 def updated(
     stepping: Stepping, groups: Sequence[Values], sparse: Mapping[str, int], code: StepCode | None = None
 ) -> list[torch.Tensor]:
-    """Take a few steps with one optimizer per group; return all weights after the first step, then the second .."""
+    """Take a few steps with one optimizer for each group.
+
+    Args:
+        stepping: the user's.
+        groups: weights that are updated together, from the same values each time.
+        sparse: weights with sparse gradients, and in how many dimensions.
+        code: watches the steps.
+
+    Returns:
+        All weights after the first step, then all after the second, and so on.
+    """
     turns = [(0, 1.0)] * _ONWARD + list(enumerate(_SIZES, 1))
     histories: list[list[torch.Tensor]] = [[] for _ in turns]
     for group in groups:

@@ -46,9 +46,13 @@ def rewritten(function: ast.FunctionDef, code: CodeType, chosen: Mapping[int, Ch
 
 
 def as_function(choice: Choice, names: Sequence[str], code: CodeType, namespace: dict[str, Any]) -> Callable[..., Any]:
-    """Return statements as a function of variables.
+    """Return statements as a function of variables, which returns what they return, or else all variables.
 
-    It returns what they return, or all variables.
+    Args:
+        choice: the statements.
+        names: of the function's parameters.
+        code: of the function that the statements stand in.
+        namespace: that function's globals.
     """
     body: list[ast.stmt] = list(choice.statements)
     if not choice.returns:

@@ -112,7 +112,14 @@ def _thin(cuts: list[int], times: list[float], most: int) -> list[int]:
 
 
 def add_up(graph: ModelGraph, runs: Runs, batch_size: int, num_chunks: int) -> Spans:
-    """Return what every span of runs costs in a step of this batch. O((tensors + parameters) x runs^2)."""
+    """Return the bytes of every span of runs in a step. O((tensors + parameters) x runs^2).
+
+    Args:
+        graph: whole operators, or parts of them.
+        runs: in the order of the operators.
+        batch_size: samples of the step.
+        num_chunks: that these are cut into.
+    """
     adder = _Adder(graph, runs, chunk_sizes(batch_size, num_chunks, graph.least_chunk))
     trained = {parameter.name for parameter in graph.trained}
     frozen = [each for each in graph.parameters if each.users and each.name not in trained]

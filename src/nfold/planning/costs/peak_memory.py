@@ -109,9 +109,13 @@ def most_kept(
     saved: Mapping[str, float],
     sizes: Sequence[int],
 ) -> float:
-    """Return the most bytes that are kept at once over passes: (whether backward, index of the segment, chunk).
+    """Return the most bytes that a rank keeps at once for its backwards.
 
-    A segment without a backward keeps nothing when its forward has ended.
+    Args:
+        passes: in their order: (whether it is a backward, index of the segment, chunk).
+        segments: of the rank; one without a backward keeps nothing when its forward has ended.
+        saved: bytes per sample that each operator keeps for its backward.
+        sizes: samples of each chunk.
     """
     each = [
         sum(saved.get(name, 0.0) for name in segment.operators) if segment.backward else 0.0 for segment in segments

@@ -15,14 +15,28 @@ _ALIGNED = 16
 
 
 def fill_buckets(graph: ModelGraph, members: tuple[int, ...], route: Route, bucket_bytes: int) -> tuple[Reduction, ...]:
-    """Return one reduction per bucket, without shares, for a model that every member computes whole."""
+    """Return one reduction for each bucket, without shares, for a model that every member computes whole.
+
+    Args:
+        graph: whose trained parameters are reduced.
+        members: ranks that hold the model.
+        route: `ring`, `server` or `local`.
+        bucket_bytes: the most of a bucket, unless a single parameter is larger.
+    """
     return _fill(backward_order(graph), members, route, bucket_bytes, first=0)
 
 
 def buckets_of(graph: ModelGraph, placement: Placement, route: Route, bucket_bytes: int) -> tuple[Reduction, ...]:
-    """Return one reduction per bucket for any placement: parameters with the same owners share buckets.
+    """Return one reduction for each bucket, without shares, for any placement.
 
-    A parameter with one owner is local whatever the route: nothing travels, so one bucket holds all that fit together.
+    Parameters with the same owners share buckets. One with a single owner is `local` whatever the route: nothing of it
+    is sent, so one bucket holds all that fit together.
+
+    Args:
+        graph: whose trained parameters are reduced.
+        placement: says who owns them.
+        route: of parameters with several owners.
+        bucket_bytes: the most of a bucket that is sent, unless a single parameter is larger.
     """
     by_members: dict[tuple[int, ...], list[Parameter]] = {}
     for parameter in backward_order(graph):

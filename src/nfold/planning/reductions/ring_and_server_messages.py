@@ -80,7 +80,15 @@ class MessageWriter:
         combine: Combine = "copy",
         onto: int | None = None,
     ) -> tuple[Send, Receive]:
-        """Return the two ends of a message: `after` is what the sender waits for; see `Receive` for the rest."""
+        """Add a message to both ranks' task lists, and return its two ends.
+
+        Args:
+            message: what is sent.
+            after: events that the sender waits for.
+            receive_after: events that the receiver waits for before it combines.
+            combine: what the receiver does with the data; see `Receive`.
+            onto: see `Receive`.
+        """
         tag, self.num_tags = self.num_tags, self.num_tags + 1
         both = {"tag": tag, "purpose": message.purpose, "data": message.data, "payload_bytes": message.payload_bytes}
         send: Send = self._add(message.source, Send, peer=message.target, after=after, **both)

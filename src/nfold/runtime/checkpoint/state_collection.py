@@ -131,7 +131,11 @@ class _Questions:
         self._number, self._asked = number, [0] * world_size
 
     def ask(self, rank: int, index: int, start: int, stop: int, num_bytes: int) -> tuple[memoryview, tuple[int, ...]]:
-        """Ask a rank for elements of one of its parts; returns where they will be, and what to wait for."""
+        """Ask a rank for elements [start, stop) of one of its parts.
+
+        Returns:
+            The memory where they will be, and the messages to wait for.
+        """
         tag, into = self._next_tag(rank), bytearray(num_bytes)
         received = self.exchange.receive(rank, tag + 1, into)
         return memoryview(into), (received, self.exchange.send(rank, tag, _REQUEST.pack(index, start, stop)))

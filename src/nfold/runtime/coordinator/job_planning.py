@@ -161,7 +161,14 @@ class JobPlanning:
 
 
 def build_orders(known: Known, chosen: Plan, total_steps: int, checkpoint: bytes = b"") -> list[cmd.Order]:
-    """Return the orders that make every rank of a plan build its part."""
+    """Return the orders that make every rank of a plan build its part, one for each rank.
+
+    Args:
+        known: graph, profiles and machines that the plan rests on.
+        chosen: the plan.
+        total_steps: of the run.
+        checkpoint: header of the state to begin with; empty: a new model.
+    """
     order = {
         "do": "build",
         "graph": codec.encode(known.graph),

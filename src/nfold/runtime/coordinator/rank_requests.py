@@ -35,7 +35,18 @@ class RankRequests:
         self._unsaid += commands
 
     def ask(self, ranks: tuple[int, ...], message: dict[str, Any], reply: str, blob: bytes = b"") -> Flow:
-        """Send one order to ranks and return each one's reply."""
+        """Send one order to ranks and return the reply of each.
+
+        Args:
+            ranks: to be told.
+            message: the order.
+            reply: kind of message that answers it.
+            blob: bytes that go with the order.
+
+        Raises:
+            KeyboardInterrupt: as `collect`.
+            RunError: as `collect`.
+        """
         return (yield from self.collect(ranks, [cmd.Order(ranks, message, blob)], reply))
 
     def collect(self, ranks: tuple[int, ...], orders: Sequence[cmd.Order], reply: str) -> Flow:

@@ -142,7 +142,17 @@ class ChunkLoader:
     def read_apart(
         self, step: int, chunk: int, samples: Sequence[int], sizes: Sequence[int]
     ) -> tuple[Batch, list[Batch]]:
-        """Read samples of a chunk again by their places in it; return them together, and in parts of some sizes."""
+        """Read samples of a chunk again.
+
+        Args:
+            step: of the chunk.
+            chunk: its number in the step.
+            samples: places in the chunk, and behind them in other chunks; see `num_elsewhere`.
+            sizes: samples of each part.
+
+        Returns:
+            The samples joined together, and joined in parts of these sizes.
+        """
         part = self._sampler.part(step, chunk)
         indices = [*part.indices, *self._elsewhere]
         counts = (*part.again, *[0] * len(self._elsewhere))

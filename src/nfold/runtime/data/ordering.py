@@ -14,7 +14,15 @@ from nfold.runtime.data.chunk_loader import ChunkSamples
 
 
 def sampler_of(program: Program, dataset: Any, batch_size: int, num_chunks: int, least_chunk: int) -> ChunkSamples:
-    """Return what maps steps and chunks to samples, for a program."""
+    """Return the map from steps and chunks to the samples of a program's data set.
+
+    Args:
+        program: its own sampler is asked for each epoch, if it has one.
+        dataset: its training data.
+        batch_size: samples of a step.
+        num_chunks: of a step.
+        least_chunk: fewest samples of a chunk; see `ModelGraph`.
+    """
     order = order_of(program, dataset)
     count = len(dataset) if order is None else len(order(0))
     own = _of_one_length(order, count) if order else None

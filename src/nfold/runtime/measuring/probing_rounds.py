@@ -143,7 +143,14 @@ def expected_passes_s(
 
 
 def longest_pass_s(cluster: Cluster, nodes: Sequence[str], passes_s: Sequence[float], *, profiler: int) -> float:
-    """Return the seconds of the slowest worker's pass, by what is declared of its node and of the profiler's."""
+    """Return the seconds of the slowest worker's forward and backward, as the declared speeds of nodes suggest.
+
+    Args:
+        cluster: with these speeds.
+        nodes: of each rank.
+        passes_s: of each worker, if its node were as fast as the profiler's.
+        profiler: rank that profiled.
+    """
     speeds = [_thought(cluster.node(name)) for name in nodes]
     return max(pass_s * speeds[profiler] / speed for pass_s, speed in zip(passes_s, speeds, strict=False))
 

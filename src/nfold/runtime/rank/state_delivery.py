@@ -99,7 +99,16 @@ def _sent(channel: ControlChannel, name: str, runs: Iterable[ByteRun], broken: l
 def usage_of(
     rank: int, plan: Plan, *, owns_process: bool, loaders_bytes: int, cpu_s: float, wall_s: float
 ) -> RankUsage:
-    """Return what a rank has used of its node since it was built, its loaders' memory included."""
+    """Return what a rank has used of its node since it was built.
+
+    Args:
+        rank: in question.
+        plan: that it plays.
+        owns_process: whether it is no thread beside other ranks.
+        loaders_bytes: the most that its loaders held, which is added to its own peak.
+        cpu_s: processor seconds since it was built.
+        wall_s: seconds since then.
+    """
     peak = peak_bytes() + loaders_bytes
     return RankUsage(
         rank=rank,

@@ -35,7 +35,15 @@ class JobRecord(LastingOptions):
 def record_of(
     source: ProgramSource, options: Options, planned: Planned, *, has_checkpoint: bool, unkept: str
 ) -> JobRecord:
-    """Return what it takes to start a run again, once it is planned."""
+    """Return what it takes to start a run again, once it is planned.
+
+    Args:
+        source: where the program is written.
+        options: of the run.
+        planned: the plan, and what follows from it.
+        has_checkpoint: whether there is one to go on from.
+        unkept: why no checkpoint brings all back; empty: each does.
+    """
     # Members may have joined: the plan is for all of them.
     ranks = {
         "workers": max(options.workers, planned.plan.workers),

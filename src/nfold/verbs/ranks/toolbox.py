@@ -50,7 +50,17 @@ class Toolbox:
     def measure(
         self, process: Process, chunk_sizes: Sequence[int], thread_counts: Sequence[int], *, anew: bool
     ) -> tuple[Measured, str]:
-        """Capture the program and time it, or find that an earlier run did so."""
+        """Capture the program and time it, or use what an earlier run measured.
+
+        Args:
+            process: has loaded the program and its data.
+            chunk_sizes: samples of the chunks to time.
+            thread_counts: to time them with.
+            anew: measure in any case.
+
+        Returns:
+            What was measured, and a note for the user if it is of an earlier run.
+        """
         asked = Asked(
             program=process.the_program,
             dataset=process.datasets["train"],
@@ -63,7 +73,15 @@ class Toolbox:
         return (_measured(asked), "") if self._recall is None else self._recall.measured(asked, _measured)
 
     def pace(self, program: Program, dataset: Any, chunk_size: int, num_threads: int, *, longest_pass_s: float) -> Pace:
-        """Time a chunk's forward and backward while other ranks compute too."""
+        """Time forward and backward of a chunk while other ranks compute too.
+
+        Args:
+            program: loaded.
+            dataset: its training data.
+            chunk_size: samples of the chunk.
+            num_threads: to compute with.
+            longest_pass_s: expected seconds of the slowest rank, so that all measure for as long.
+        """
         return measure_pace(
             program,
             dataset,

@@ -100,10 +100,16 @@ def predicted_points(
 
 
 def predicted_point(known: Known, plan: Plan, workers: int, *, grow_batch: bool = False) -> ScalingPoint:
-    """Return one such point, for a plan and nodes of which it can be said.
+    """Return the predicted step with another number of workers, for a plan and nodes of which it can be said.
+
+    Args:
+        known: what the plan rests on.
+        plan: whose strategy and servers are kept.
+        workers: how many.
+        grow_batch: let the batch grow with the number of workers.
 
     Raises:
-        NfoldError: nothing can be said of them.
+        NfoldError: nothing can be said of this plan on so many nodes.
     """
     question = question_of(plan, known)
     (point,) = predict_scaling(question, plan.strategy, (workers,), grow_batch=grow_batch, servers=plan.servers)
