@@ -18,7 +18,7 @@ from ways import SECONDS, WAYS
 
 MODEL = "model.safetensors"
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 
 
 def on(*often):

@@ -40,8 +40,8 @@ CANNOT = {
 }
 """What a way cannot do, and why."""
 
-SECONDS = 60
-"""The least time that every manager grants which limits it."""
+SECONDS = 120
+"""Managers grant minutes, and a start on a busy machine takes most of one."""
 
 KILLED = r"was killed by signal 9 \(SIGKILL\)"
 
