@@ -255,6 +255,13 @@ def test_lines_are_written_whole_behind_their_member_and_host(pool, arrive, outp
     assert sorted(lines) == ["[0 on a] one", "[0 on a] two", "[1 on b] else"]
 
 
+def test_the_last_lines_are_whole_where_members_print_at_once(output):
+    for member, printed in ((0, b"one\ntw"), (1, b"el"), (0, b"o\nhal"), (1, b"se\n")):
+        output.add(member, printed, "a")
+
+    assert output.last_lines() == ["two", "else", "hal"]
+
+
 def test_stop_ends_agents_and_waits_for_them(pool, arrive):
     agent = arrive(place=0)
     wait(pool, 1)

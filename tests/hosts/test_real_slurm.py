@@ -171,6 +171,10 @@ def test_the_nodes_of_an_allocation_are_taken_as_they_are(cluster, stubs, logs):
     allocation.close()
     assert [stubs.next_word(place) for place in (1, 2)] == ["TERM", "TERM"]
     assert len(jobs_of(cluster)) == 1, "the allocation is not ours to end"
+    assert allocation.states()[1].reason.startswith("exited with code ")
+    cluster.ask("scancel", number)
+    told = f"was lost with job {number}, which ended as CANCELLED: somebody cancelled it"
+    cluster.wait_until(lambda: allocation.states()[1].reason == told)
 
 
 def test_a_command_that_srun_starts_many_times_is_noticed(cluster):

@@ -222,6 +222,30 @@ def test_inside_of_a_job_its_nodes_are_taken_unless_a_partition_is_named(slurm, 
         slurm_manager("", logs=tmp_path, gang=True, environment=inside, ask=slurm)
 
 
+@pytest.mark.parametrize(
+    ("details", "reason"),
+    [
+        ("JobId=7 JobState=RUNNING", "exited with code 3"),
+        ("JobId=7 JobState=COMPLETING", ""),
+        (
+            "JobId=7 JobState=TIMEOUT ExitCode=0:15",
+            "was lost with job 7, which ended as TIMEOUT: its time limit is over",
+        ),
+    ],
+)
+def test_an_allocation_that_is_over_says_more_than_srun(slurm, tmp_path, details, reason):
+    (tmp_path / "srun").write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / "srun").chmod(0o755)
+    inside = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1", "PATH": f"{tmp_path}"}
+    allocation = SlurmAllocation(environment=inside, ask=slurm)
+    slurm.details = details
+    allocation.start(CALL, 1)
+    allocation._agents._children[0]._process.wait(30.0)
+
+    assert allocation.states() == [PlaceState(place=0, name="n1", stage="ended", reason=reason)]
+    allocation.close()
+
+
 def test_an_allocation_gives_each_node_once(slurm):
     slurm.queue = "9:55\n"
     allocation = SlurmAllocation(environment={"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1,n2"}, ask=slurm)

@@ -144,8 +144,9 @@ class YarnRig:
                 f"<property><name>{key}</name><value>{value}</value></property>" for key, value in settings.items()
             ]
             (conf / f"{name}.xml").write_text(f"<configuration>{''.join(lines)}</configuration>")
-        # Nobody need know this machine's name, and a node is called by its address.
-        named = [f"{self._address_of(node)} node{node - 1}\n" for node in range(1, self.num_nodes + 1)]
+        # Nobody need know this machine's name, and on loopback a node is called by its address.
+        numbers = range(1, self.num_nodes + 1) if self._networks else ()
+        named = [f"{self._address_of(node)} node{node - 1}\n" for node in numbers]
         (conf / "hosts").write_text("".join([f"{self._address} {socket.gethostname()}\n", *named]))
 
     def _framework(self):

@@ -36,7 +36,7 @@ def add_reasons(
     lost = lost[:MOST_TOLD]
     try:
         states = _ended(manager, {agent.place for agent in lost}, wait)
-        reasons = {state.place: state.reason for state in states if state.reason != _NO_NEWS}
+        reasons = {state.place: state.reason.rstrip(".") for state in states if state.reason != _NO_NEWS}
         told = [f"{agent.name} {reasons[agent.place]}" for agent in lost if agent.place in reasons]
         lines = [line for state in states for line in manager.last_lines(state.place)]
     except ClusterError as refusal:

@@ -109,7 +109,9 @@ class Output:
         Of a process that broke down: what happened, and where it was.
         """
         self._take_all()
-        plain = [_plain(line) for line in self._tail.decode(errors="replace").splitlines()]
+        with self._taking:
+            tail = self._tail + _marked(b"", list(self._begun.values()))
+        plain = [_plain(line) for line in tail.decode(errors="replace").splitlines()]
         lines = [line[:MOST_CHARACTERS] for line in plain if line.strip()]
         broke = [index for index, line in enumerate(lines) if line.startswith(_BROKE_DOWN)]
         if not broke:
@@ -167,10 +169,10 @@ class Output:
         self._poll.unregister(descriptor)
         os.close(descriptor)
         if begun := self._begun.pop(mark_of(member), b""):
+            self._tail = (self._tail + _marked(b"", [begun]))[-_TAIL_BYTES:]
             self._put(_marked(mark_of(member), [begun]))
 
     def _keep(self, member: int, printed: bytes, host: str = "") -> None:
-        self._tail = (self._tail + printed)[-_TAIL_BYTES:]
         if self._relay is not None:
             self._relay(member, printed)
             return
@@ -178,6 +180,7 @@ class Output:
         *lines, begun = (self._begun.pop(mark, b"") + printed).split(b"\n")
         pieces = [piece for line in lines for piece in _cut(line)]
         *more, self._begun[mark] = _cut(begun)
+        self._tail = (self._tail + _marked(b"", [*pieces, *more]))[-_TAIL_BYTES:]
         self._put(_marked(mark, [*pieces, *more]))
 
     def _put(self, marked: bytes) -> None:

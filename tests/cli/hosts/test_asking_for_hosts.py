@@ -6,12 +6,6 @@ import re
 import pytest
 
 
-@pytest.fixture
-def hosts(shell):
-    shell.environment["XDG_CACHE_HOME"] = str(shell.folder / "cache")
-    return shell
-
-
 def test_a_hosts_file_with_a_bad_line(nfold, tmp_path):
     (tmp_path / "hosts.txt").write_text("pi-1\npi-2 cores=4\n")
 
@@ -31,28 +25,15 @@ def test_a_host_that_cannot_be_reached(hosts):
     assert not list(hosts.folder.glob("runs/*"))
 
 
-@pytest.fixture
-def far(hosts):
-    """Have `ssh` run what it is given on this machine, behind some lines of a shell; `run` is the last of its words."""
-
-    def far(*lines):
-        program = hosts.folder / "ssh"
-        program.write_text("\n".join(("#!/bin/sh", "for run; do :; done", *lines)) + "\n")
-        program.chmod(0o755)
-        (hosts.folder / "hosts.txt").write_text("pi-1\n")
-        hosts.environment["NFOLD_SSH"] = str(program)
-        return hosts.run("train", "steady.py", "--on", "ssh:hosts.txt")
-
-    return far
-
-
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
 @pytest.mark.processes
 @AS_ROOT
-def test_a_host_that_is_reached_and_reaches_nobody(far):
-    result = far('exec unshare --net sh -c "$run"')
+def test_a_host_that_is_reached_and_reaches_nobody(hosts, far):
+    far('exec unshare --net sh -c "$run"')
+
+    result = hosts.run("train", "steady.py", "--on", "ssh:hosts.txt")
 
     result.check_explained(
         "the agent on pi-1 exited with code 2", "cannot reach the coordinator", "no firewall between?"
@@ -60,24 +41,25 @@ def test_a_host_that_is_reached_and_reaches_nobody(far):
 
 
 @pytest.mark.processes
-def test_a_host_with_another_version(far):
-    result = far(
-        "mkdir other && echo 'import nfold.version; nfold.version.__version__ = \"0.0.9\"' >other/sitecustomize.py",
-        'PYTHONPATH="$PWD/other:$PYTHONPATH" exec sh -c "$run"',
-    )
+def test_a_host_with_another_version(hosts, far):
+    far.begin_with("import nfold.version; nfold.version.__version__ = '0.0.9'")
+
+    result = hosts.run("train", "steady.py", "--on", "ssh:hosts.txt")
 
     result.check_explained("pi-1 has nfold 0.0.9, Python ", "; this machine has nfold ", "Install the same versions")
 
 
 @pytest.mark.processes
 @AS_ROOT
-def test_a_host_without_room(far, hosts):
+def test_a_host_without_room(hosts, far):
     (hosts.folder / "photos.bin").write_bytes(os.urandom(200_000))
     disk = hosts.folder / "disk"
     disk.mkdir()
     (hosts.folder / ".nfoldignore").write_text("disk\n")
 
-    result = far(f'exec unshare --mount sh -c "mount -t tmpfs -o size=64k none {disk} && XDG_CACHE_HOME={disk} $run"')
+    far(f'exec unshare --mount sh -c "mount -t tmpfs -o size=64k none {disk} && XDG_CACHE_HOME={disk} $run"')
+
+    result = hosts.run("train", "steady.py", "--on", "ssh:hosts.txt")
 
     result.check_explained(f"pi-1: cannot unpack the program into {disk}", "No space left", "XDG_CACHE_HOME moves it")
 

@@ -18,7 +18,7 @@ from ways import SECONDS, WAYS
 
 MODEL = "model.safetensors"
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 
 
 def on(*often):
@@ -148,4 +148,5 @@ def test_the_limit_of_time_is_told(hosts):
     hosts.need("time limit")
     job = train(hosts, *hosts.way.limit)
 
-    hosts.finish(job, SECONDS + 60.0).check_explained("was lost with its host ", "limit", "nfold train --resume runs/")
+    result = hosts.finish(job, SECONDS + 60.0)
+    result.check_explained("was lost with its host ", hosts.way.limited, "nfold train --resume runs/")

@@ -30,3 +30,14 @@ def test_a_host_that_is_not_there(shell):
 
 def test_no_hosts_to_look_at(nfold):
     nfold("doctor").check_explained("none are asked for. Add --on or --listen.")
+
+
+@pytest.mark.processes
+def test_a_clock_that_is_an_hour_off(hosts, far):
+    far.begin_with("import time; now = time.time; time.time = lambda: now() + 3600")
+
+    result = hosts.run("doctor", "--on", "ssh:hosts.txt")
+
+    assert result.code == 2
+    (told,) = [line for line in result.out.splitlines() if line.startswith("FAIL")]
+    assert told.startswith("FAIL  clocks: wrong by more than 60.0 s: pi-1 (3600")

@@ -40,8 +40,8 @@ CANNOT = {
 }
 """What a way cannot do, and why."""
 
-SECONDS = 60
-"""The least time that every manager grants which limits it."""
+SECONDS = 120
+"""Managers grant minutes, and a start on a busy machine takes most of one."""
 
 KILLED = r"was killed by signal 9 \(SIGKILL\)"
 
@@ -62,6 +62,8 @@ class Way:
     """Nothing of the command's environment comes to its hosts: their Python brings it."""
     limit: tuple[str, ...] = ()
     """What asks for hosts for SECONDS."""
+    limited: str = ""
+    """What the manager says of hosts whose time is over."""
     manager: Callable[[], Manager] | None = None
     address: str = "127.0.0.1"
     """Of this machine, as hosts reach it."""
@@ -113,6 +115,7 @@ def slurm(folder: Path, request: pytest.FixtureRequest) -> Iterator[Way]:
         killed="ended as FAILED: exit code 137",
         environment=cluster.environment,
         limit=("--hosts-for", f"{SECONDS}"),
+        limited="ended as TIMEOUT: its time limit is over.",
         manager=lambda: Slurm("", logs=folder),
         address=cluster.address,
         left=lambda: cluster.ask("squeue", "--noheader").splitlines(),
@@ -147,6 +150,7 @@ def yarn(folder: Path, request: pytest.FixtureRequest) -> Iterator[Way]:
         killed=r"ended \(YARN says FAILED\)",
         is_wrapped=True,
         limit=("--hosts-for", f"{SECONDS}"),
+        limited="was ended by YARN: Application is killed by ResourceManager as it has exceeded the lifetime period.",
         manager=lambda: yarn_agents(where, os.environ, print, cpus=1),
         left=lambda: [*cluster.containers(), *(each for each in cluster.services.rglob("*") if "nfold-" in each.name)],
     )

@@ -13,7 +13,7 @@ from nfold.hosts.manager import Call
 from nfold.hosts.managers.yarn.wishes import YarnWishes
 from nfold.hosts.managers.yarn.yarn_agents import YarnAgents
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.processes, pytest.mark.exhaustive, pytest.mark.timeout(300)]
 
 AGENT = """#!/bin/sh
 # Notes how it was started, and lives until a file tells it to fail.

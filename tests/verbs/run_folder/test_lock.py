@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from nfold.errors import PlanError
-from nfold.verbs.run_folder.lock import WRITER, lock, this_process
+from nfold.verbs.run_folder.lock import WRITER, lock, this_process, unmark
 
 BEAT_S = 0.02
 PI_1 = replace(this_process(), host="pi-1", boot="one")
@@ -54,6 +54,15 @@ def test_the_mark_of_a_machine_that_is_gone_keeps_nobody_out(shared, mark):
 def test_who_was_killed_on_this_machine_is_not_waited_for(tmp_path):
     (tmp_path / WRITER).write_text(json.dumps(asdict(this_process())))
     lock(tmp_path, beat_s=1e6)()
+
+
+def test_who_lets_go_late_leaves_the_mark_of_the_next_one(shared):
+    let_go = lock(shared, PI_1, 1e6)
+    unmark(shared)
+    next_one = lock(shared, PI_2, 1e6)
+    let_go()
+    assert (shared / WRITER).exists()
+    next_one()
 
 
 def test_of_two_that_begin_at_once_one_writes(shared):

@@ -77,7 +77,8 @@ def lock(path: Path, me: Writer | None = None, beat_s: float = BEAT_S) -> Callab
         if not stop.is_set():
             stop.set()
             beating.join()
-            unmark(path)
+            if _writer(path) == me:  # else it was removed with the folder, and another job is there by now
+                unmark(path)
             os.close(descriptor)
 
     return let_go

@@ -7,12 +7,13 @@ import os
 import secrets
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from nfold.errors import ClusterError
 from nfold.hosts.manager import TOKEN_FROM_INPUT, Call, PlaceState, agent_command
 from nfold.hosts.managers.child_agents import ChildAgents
 from nfold.hosts.managers.slurm import slurm_programs
-from nfold.hosts.managers.slurm.slurm_programs import Ask, cancel, read_limit_s
+from nfold.hosts.managers.slurm.slurm_programs import Ask, cancel, how_it_ended, read_limit_s, stage_of, state_of
 
 JOB = "SLURM_JOB_ID"
 _NODES, _NUM_NODES = "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES"
@@ -73,8 +74,17 @@ class SlurmAllocation:
                 raise ClusterError(f"cannot run srun: {error.strerror}. Slurm's programs must be in PATH.") from error
 
     def states(self) -> list[PlaceState]:
-        """Return which agents may run, and how srun ended for the others."""
-        return self._agents.states()
+        """Return which agents may run, and how srun ended for the others; or how the job did, if that is over."""
+        states = self._agents.states()
+        if all(state.stage != "ended" for state in states):
+            return states
+        details = self._ask(["scontrol", "--oneliner", "show", "job", self._job])
+        if stage_of(state_of(details)) != "ended":
+            return states
+        how = (
+            "" if state_of(details) == "COMPLETING" else f"was lost with job {self._job}, which {how_it_ended(details)}"
+        )
+        return [replace(state, reason=how) if state.stage == "ended" else state for state in states]
 
     def release(self, place: int) -> None:
         """End the step of one place; its node stays in the allocation, and free for another place."""

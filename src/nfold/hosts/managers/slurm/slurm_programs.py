@@ -172,7 +172,7 @@ class SlurmJob:
     @property
     def stage(self) -> Literal["waiting", "starting", "running", "ended"]:
         """Return what it is to who waits for an agent."""
-        return _STAGES.get(self.state, "ended")
+        return stage_of(self.state)
 
     @property
     def is_over(self) -> bool:
@@ -184,6 +184,11 @@ class SlurmJob:
         """Return Slurm's reason and what it expects."""
         expected = f"expected to start at {self.begins}" if self.begins else ""
         return ", ".join(part for part in (self.reason, expected) if part)
+
+
+def stage_of(state: str) -> Literal["waiting", "starting", "running", "ended"]:
+    """Return what a state of Slurm's is to who waits for an agent."""
+    return _STAGES.get(state, "ended")
 
 
 _STAGES: dict[str, Literal["waiting", "starting", "running", "ended"]] = {
@@ -231,7 +236,7 @@ def how_it_ended(details: str) -> str:
 
     An agent that heeds the wish for its node makes its job end well, or as its own exit code says.
     """
-    fields = dict(word.partition("=")[::2] for word in details.split())
+    fields = _fields(details)
     is_preempted = fields.get("PreemptTime", "None") != "None"
     state = "PREEMPTED" if is_preempted else fields.get("JobState", "UNKNOWN")
     code, _, signal = fields.get("ExitCode", "0:0").partition(":")
@@ -241,6 +246,15 @@ def how_it_ended(details: str) -> str:
         parts.append("" if fields.get("Reason") in (None, "None", "NonZeroExitCode") else fields["Reason"])
     told = ", ".join(part for part in parts if part)
     return f"ended as {state}: {told}" if told else f"ended as {state}"
+
+
+def state_of(details: str) -> str:
+    """Read the state in what `scontrol --oneliner show job` prints; COMPLETING: how it ended is not said yet."""
+    return _fields(details).get("JobState", "UNKNOWN")
+
+
+def _fields(details: str) -> dict[str, str]:
+    return dict(word.partition("=")[::2] for word in details.split())
 
 
 _CODES = {
