@@ -1,6 +1,7 @@
 """The machines: nodes with cores and memory, and how fast bytes move in, out and within each."""
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
@@ -136,7 +137,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         names = [node.name for node in self.nodes]
-        repeated = sorted({name for name in names if names.count(name) > 1})
+        repeated = sorted(name for name, times in Counter(names).items() if times > 1)
         if repeated:
             raise ClusterError(f"two nodes are called {repeated[0]!r}: node names must differ")
         if not names:
