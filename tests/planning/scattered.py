@@ -87,7 +87,7 @@ def _node(name, samples, samples_per_s, mbit, fields=None):
     return Node(name=name, cores=1.0, memory_bytes=1 << 30, local=LOCAL, uplink=link, downlink=link, **known)
 
 
-def demand(epochs=10, batch_size=100, gradient_bytes=0.0, kind="ring", most_batch=None):
+def demand(epochs=10, batch_size=100, gradient_bytes=0.0, kind="ring", most_batch=None, activation_bytes=0.0):
     """What a program asks."""
-    traffic = Traffic(kind=kind, gradient_bytes=gradient_bytes)
+    traffic = Traffic(kind=kind, gradient_bytes=gradient_bytes, activation_bytes=activation_bytes)
     return Demand(epochs=epochs, batch_size=batch_size, traffic=traffic, most_batch=most_batch)

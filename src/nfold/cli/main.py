@@ -133,6 +133,7 @@ def build_parser() -> "argparse.ArgumentParser":
         doctor_command,
         emulate_command,
         logs_command,
+        place_command,
         plan_command,
         ps_command,
         report_command,
@@ -162,6 +163,7 @@ def build_parser() -> "argparse.ArgumentParser":
         stop_command,
         emulate_command,
         advise_command,
+        place_command,
         doctor_command,
         agent_command,
     ):

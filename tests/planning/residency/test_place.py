@@ -130,7 +130,7 @@ def test_an_excluded_node_sends_all_that_it_holds():
     assert plan.speedup is None
     assert all(each.saves_s is None for each in plan.transfers if each.source == "pi3")
     assert any(sentence.endswith("; pi3 is excluded.") for sentence in plan.sentences)
-    assert [tried.note for tried in plan.tried][:1] == ["an excluded node holds samples"]
+    assert [tried.note for tried in plan.tried][:1] == ["samples cannot stay where they are"]
 
 
 def test_a_larger_batch_is_taken_only_where_it_is_allowed():

@@ -31,6 +31,8 @@ class Choice:
     """Whole samples."""
     members: Mask
     cost: RunCost
+    work: Array
+    """Samples that each trains on in an epoch; in a pipeline, its part of all computing in samples."""
     promised_s: float | None = None
     gap: float | None = None
 
@@ -41,7 +43,8 @@ def nothing(problem: Problem) -> Choice | None:
     cost = priced(problem, held)
     if cost is None:
         return None
-    return Choice(method="nothing", moving="nothing", holds=held, members=members_of(problem, held), cost=cost)
+    members = members_of(problem, held)
+    return Choice(method="nothing", moving="nothing", holds=held, work=held, members=members, cost=cost)
 
 
 def waterfill(problem: Problem) -> Choice:
@@ -101,7 +104,16 @@ def moved_before(
     assert cost is not None, "excluded nodes hold nothing"
     moving: Moving = "before training" if (holds != problem.boxes.held).any() else "nothing"
     members = members_of(problem, holds)
-    return Choice(method=method, moving=moving, holds=holds, members=members, cost=cost, promised_s=promised_s, gap=gap)
+    return Choice(
+        method=method,
+        moving=moving,
+        holds=holds,
+        work=holds,
+        members=members,
+        cost=cost,
+        promised_s=promised_s,
+        gap=gap,
+    )
 
 
 def moved_beside(method: Name, problem: Problem, allowed: Mask) -> Choice:
@@ -116,7 +128,7 @@ def moved_beside(method: Name, problem: Problem, allowed: Mask) -> Choice:
     run = overlapped(problem, members)
     holds = whole(run.holds, problem.boxes.computing(members))
     moving: Moving = "while training" if (holds != problem.boxes.held).any() else "nothing"
-    return Choice(method=method, moving=moving, holds=holds, members=members, cost=run.cost)
+    return Choice(method=method, moving=moving, holds=holds, work=holds, members=members, cost=run.cost)
 
 
 UNLIMITED: dict[Name, Callable[[Problem], Choice]] = {

@@ -6,9 +6,11 @@ from dataclasses import replace
 import numpy as np
 
 from nfold.core.residency import Method, NodeShare, ResidencyPlan, Transfer, TriedMethod
+from nfold.errors import PlanError
 from nfold.planning.residency.boxes import Array
 from nfold.planning.residency.joint import joint_optimum
 from nfold.planning.residency.methods import UNLIMITED, Choice, integer, nothing
+from nfold.planning.residency.pipeline import fetched, pipeline_optimum
 from nfold.planning.residency.problem import Problem
 from nfold.planning.residency.sentences import sentences
 from nfold.planning.residency.transfers import Flow, flows
@@ -29,13 +31,37 @@ def place(problem: Problem, method: Method = "auto", time_limit_s: float = TIME_
         time_limit_s: for the integer program.
 
     Raises:
-        PlanError: the integer program has no answer, or none in time.
+        PlanError: the integer program has no answer, or none in time, or a method knows no pipelines.
+        ClusterError: no node could be the first of a pipeline.
     """
+    if problem.demand.traffic.kind == "pipeline":
+        return _placed_pipeline(problem, method)
     settled = problem.with_demand(batch_size=chosen_batch(problem))
     stays = nothing(settled)
     choices = _choices(settled, stays, method, time_limit_s)
-    chosen = _chosen(choices, stays)
-    unmoved = nothing(problem)
+    return _told(problem, settled, method, _chosen(choices, stays), nothing(problem), tuple(_tried(choices, stays)))
+
+
+def _placed_pipeline(problem: Problem, method: Method) -> ResidencyPlan:
+    if method not in ("auto", "joint"):
+        raise PlanError(
+            f"method {method} divides samples among nodes that all have the whole model, and a pipeline takes all of "
+            "them in at one node. Use auto."
+        )
+    chosen = pipeline_optimum(problem)
+    stays = fetched(problem, chosen)
+    return _told(problem, problem, method, chosen, stays, tuple(_tried([chosen], stays)))
+
+
+def _told(
+    problem: Problem,
+    settled: Problem,
+    method: Method,
+    chosen: Choice,
+    unmoved: Choice | None,
+    tried: tuple[TriedMethod, ...],
+) -> ResidencyPlan:
+    """Return the plan of a choice, in numbers and in words; `settled` has the batch that was chosen."""
     plan = ResidencyPlan(
         method=method,
         moving=chosen.moving,
@@ -49,7 +75,7 @@ def place(problem: Problem, method: Method = "auto", time_limit_s: float = TIME_
         unmoved=None if unmoved is None else unmoved.cost,
         promised_s=chosen.promised_s,
         gap=chosen.gap,
-        tried=tuple(_tried(choices, stays)),
+        tried=tried,
     )
     return replace(plan, sentences=tuple(sentences(settled, problem.demand.batch_size, chosen, plan)))
 
@@ -83,7 +109,7 @@ def _chosen(choices: Sequence[Choice], stays: Choice | None) -> Choice:
 
 def _tried(choices: Sequence[Choice], stays: Choice | None) -> Iterator[TriedMethod]:
     if stays is None:
-        yield TriedMethod(method="nothing", note="an excluded node holds samples")
+        yield TriedMethod(method="nothing", note="samples cannot stay where they are")
     elif stays not in choices:
         yield TriedMethod(method=stays.method, cost=stays.cost)
     for choice in choices:
@@ -93,14 +119,14 @@ def _tried(choices: Sequence[Choice], stays: Choice | None) -> Iterator[TriedMet
 def _shares(problem: Problem, chosen: Choice) -> Iterator[NodeShare]:
     boxes, each = problem.boxes, problem.residency.sample_bytes
     for index, name in enumerate(problem.names):
-        holds, held, rate = float(chosen.holds[index]), float(boxes.held[index]), float(boxes.rate[index])
+        holds, held, work = (float(each[index]) for each in (chosen.holds, boxes.held, chosen.work))
         yield NodeShare(
             node=name,
             held=int(held),
             holds=int(holds),
             is_member=bool(chosen.members[index]),
-            share=holds / boxes.total,
-            computes_s=holds / rate if rate > 0 else 0.0,
+            share=work / boxes.total,
+            computes_s=work / float(boxes.rate[index]) if work else 0.0,
             sends_bytes=max(0.0, held - holds) * each,
             receives_bytes=max(0.0, holds - held) * each,
         )
@@ -112,13 +138,14 @@ def _transfers(problem: Problem, chosen: Choice) -> Iterator[Transfer]:
     change = chosen.holds - boxes.held
     needs_s = np.maximum(-change / boxes.up, change / boxes.down) / idle
     for flow in flows(boxes.held, chosen.holds, problem.sites):
+        takes_s = float(max(needs_s[flow.source], needs_s[flow.target]))
         yield Transfer(
             source=problem.names[flow.source],
             target=problem.names[flow.target],
             num_samples=flow.num_samples,
             num_bytes=flow.num_samples * each,
-            takes_s=float(max(needs_s[flow.source], needs_s[flow.target])),
-            saves_s=_saves_s(problem, chosen, flow),
+            takes_s=takes_s,
+            saves_s=_saves_s(problem, chosen, flow, takes_s),
         )
 
 
@@ -131,8 +158,10 @@ def _idle_share(problem: Problem, chosen: Choice) -> Array:
     return np.asarray(np.clip(1 - busy_s / chosen.cost.first_epoch_s, 1e-3, 1.0))
 
 
-def _saves_s(problem: Problem, chosen: Choice, flow: Flow) -> float | None:
-    """Return what all epochs would take longer if the flow's samples stayed."""
+def _saves_s(problem: Problem, chosen: Choice, flow: Flow, takes_s: float) -> float | None:
+    """Return what all epochs would take longer if the flow's samples stayed; a pipeline would fetch them in each."""
+    if chosen.method == "pipeline":
+        return (problem.demand.epochs - 1) * max(0.0, takes_s - chosen.cost.compute_s)
     rate = float(problem.boxes.rate[flow.source])
     if rate == 0:
         return None

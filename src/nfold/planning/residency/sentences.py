@@ -73,11 +73,15 @@ def _without_gradients(problem: Problem, chosen: Choice) -> Iterator[str]:
     for node in left[np.argsort(problem.links.narrow[left])][:_MOST]:
         members = chosen.members.copy()
         members[node] = True
+        why = _why_not(problem, chosen, int(node))
+        if chosen.method == "pipeline":
+            yield f"{why}: use its data, not its computing."
+            continue
         more_s = of_members(problem, members).run_s - chosen.cost.run_s
         cost = f" With them, the run would take {duration(more_s)} longer." if more_s > 0 else ""
-        yield f"{_why_not(problem, chosen, int(node))}: use its data, not its gradients.{cost}"
+        yield f"{why}: use its data, not its gradients.{cost}"
     if len(left) > _MOST:
-        yield f"So do {count(len(left) - _MOST, 'more node')} whose data is used and whose gradients are not."
+        yield f"The same holds for {count(len(left) - _MOST, 'more node')}."
 
 
 def _why_not(problem: Problem, chosen: Choice, node: int) -> str:
@@ -118,6 +122,8 @@ def _gradients(problem: Problem, asked_batch: int, plan: ResidencyPlan) -> Itera
             f"A batch of {plan.batch_size} instead of {asked_batch} sends gradients "
             f"{plan.batch_size // asked_batch} times less often. It changes what is learnt."
         )
+    if plan.traffic == "pipeline":
+        return
     if problem.demand.traffic.gradient_bytes == 0:
         yield "Gradients are not counted, since nobody said how large they are: give --program, or --gradient."
     elif plan.cost.sync_s > _MUCH * plan.cost.epoch_s:

@@ -1,10 +1,11 @@
 """What a step of members costs the network, beside the samples that move."""
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from nfold.core.residency import TrafficKind
 from nfold.planning.residency.boxes import Array, Mask
 
 
@@ -26,21 +27,33 @@ class Links(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Traffic:
-    """How members of a step sum their gradients."""
+    """How members of a step sum their gradients, or pass on what they have computed."""
 
-    kind: Literal["ring", "server"] = "ring"
+    kind: TrafficKind = "ring"
     gradient_bytes: float = 0.0
+    """Of a whole step; a pipeline sends none."""
+    activation_bytes: float = 0.0
+    """Of a whole step, that each stage of a pipeline passes on, and gets the gradient of back; others send none."""
+
+    @property
+    def step_bytes(self) -> float:
+        """Return what it is about."""
+        return self.activation_bytes if self.kind == "pipeline" else self.gradient_bytes
 
     def sync_s(self, links: Links, members: Mask) -> float:
-        """Return the seconds of a step in which gradients travel; 0 where one node computes alone.
+        """Return the seconds of a step in which its bytes travel; 0 where one node computes alone.
 
         A ring passes 2 (N - 1) parts of the gradient through every link, one after the other (Patarasuk and Yuan 2009).
-        A server, the member of the best link, receives N - 1 gradients and sends as many back.
+        A server, the member of the best link, receives N - 1 gradients and sends as many back. An inner stage of a
+        pipeline sends activations on and gradients of them back.
         """
         count = int(members.sum())
-        if count < 2 or self.gradient_bytes == 0:
+        if count < 2 or self.step_bytes == 0:
             return 0.0
         latency_s = float(np.partition(links.latency_s[members], count - 2)[-2:].sum())
+        if self.kind == "pipeline":
+            passes = 1 if count == 2 else 2
+            return passes * self.activation_bytes / float(links.narrow[members].min()) + 2 * (count - 1) * latency_s
         if self.kind == "ring":
             part_s = self.gradient_bytes / count / float(links.narrow[members].min())
             return 2 * (count - 1) * (part_s + latency_s)
@@ -55,6 +68,8 @@ class Traffic:
         count = int(members.sum())
         if count < 2:
             return np.zeros(len(members))
+        if self.kind == "pipeline":
+            return np.where(members, (1 if count == 2 else 2) * self.activation_bytes, 0.0)
         if self.kind == "ring":
             return np.where(members, 2 * (count - 1) / count * self.gradient_bytes, 0.0)
         sent = np.where(members, self.gradient_bytes, 0.0)
