@@ -32,8 +32,13 @@ class _Effort(NamedTuple):
     """By which share a set must be better to go on from it."""
 
 
-_FEW, _MANY = _Effort(EXACT, None, 1e-12), _Effort(1e-5, 20, 1e-3)
-_FEW_NODES = 12
+_FEW, _FEW_NODES = _Effort(EXACT, None, 1e-12), 64
+_TRIES, _LEAST_TRIES = 5000, 8
+"""Sets times nodes that are looked at in a round, and the fewest sets."""
+_LIKELY = 32
+"""Of many nodes, how many are tried as one more or one less, by speed and by link each."""
+_GROWN = 32
+"""Members up to which a single node is let grow, one at a time."""
 
 
 class Joint(NamedTuple):
@@ -46,14 +51,19 @@ class Joint(NamedTuple):
 
 def joint_optimum(problem: Problem) -> Joint:
     """Return the best members found, with the exact optimum for them. O(n log n) for each of a few dozen sets."""
-    effort = _FEW if len(problem.names) <= _FEW_NODES else _MANY
+    effort = _effort(len(problem.names))
     linked = _zoomed(problem, list(_by_link(problem)), effort)
     assert linked is not None, "all nodes together are a set"
     fastest = _zoomed(problem, list(_by_rate(problem, linked.members)), effort)
     alone, _ = _best(problem, list(_alone(problem)), None, effort)
-    starts = sorted((each for each in (linked, fastest, alone) if each is not None), key=lambda each: each.run_s)
-    climbed = (_climbed(problem, start, effort) for start in (starts if effort is _FEW else starts[:1]))
+    nested = min((linked, fastest or linked), key=lambda found: found.run_s)
+    starts = [nested, *([alone] if alone is not None and nested.members.sum() <= _GROWN else [])]
+    climbed = (_climbed(problem, start, effort) for start in starts)
     return of_members(problem, min(climbed, key=lambda found: found.run_s).members)
+
+
+def _effort(count: int) -> _Effort:
+    return _FEW if count <= _FEW_NODES else _Effort(1e-5, max(_LEAST_TRIES, _TRIES // count), 1e-3)
 
 
 def of_members(problem: Problem, members: Mask, exact: float = EXACT) -> Joint:
@@ -103,11 +113,21 @@ def _alone(problem: Problem) -> Iterator[Mask]:
 
 def _neighbours(problem: Problem, members: Mask, *, exchanges: bool) -> Iterator[Mask]:
     can: Indices = np.flatnonzero(problem.can_compute)
-    for node in can:
+    for node in can if exchanges else _likely(problem, members):
         yield _flipped(members, int(node))
     if exchanges:
         for out in np.flatnonzero(members):
             yield from (_flipped(members, int(out), int(come)) for come in can if not members[come])
+
+
+def _likely(problem: Problem, members: Mask) -> list[int]:
+    """Return members that bring little, and others that would bring much, by speed and by link."""
+    inside, outside = np.flatnonzero(members), np.flatnonzero(problem.can_compute & ~members)
+    found: set[int] = set()
+    for worth in (problem.boxes.rate, problem.links.narrow):
+        found.update(map(int, inside[np.argsort(worth[inside])[:_LIKELY]]))
+        found.update(map(int, outside[np.argsort(-worth[outside])[:_LIKELY]]))
+    return sorted(found)
 
 
 def _flipped(members: Mask, *nodes: int) -> Mask:
