@@ -80,7 +80,7 @@ managers:
 	else echo 'job systems are missing, and there is no right to install them: their tests will be skipped'; fi
 
 bench: $(VENV)/.installed
-	@for run in benchmarks/*/run.py; do echo "== $$run"; $(BIN)/python $$run || exit 1; done
+	@for run in benchmarks/*/run.py benchmarks/*/*/run.py; do echo "== $$run"; $(BIN)/python $$run || exit 1; done
 
 docs: $(VENV)/.installed-dev
 	@$(BIN)/python -m pytest -q tests/examples/test_documents.py

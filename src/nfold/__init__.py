@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from nfold.core.plan import Plan
     from nfold.core.profile import Profile
     from nfold.core.report import Report
+    from nfold.core.residency import ResidencyPlan
     from nfold.core.schedule import Schedule
     from nfold.core.trace import StepTrace, Trace
     from nfold.errors import NfoldError
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from nfold.verbs.advise import advise
     from nfold.verbs.compare import compare
     from nfold.verbs.demo import demo
+    from nfold.verbs.place import place
     from nfold.verbs.running.run import Run
     from nfold.verbs.train import plan, resume, start, train, why
     from nfold.version import __version__
@@ -41,6 +43,7 @@ _HOME = {
     "Program": "program",
     "Profile": "core.profile",
     "Report": "core.report",
+    "ResidencyPlan": "core.residency",
     "Run": "verbs.running.run",
     "Schedule": "core.schedule",
     "StepTrace": "core.trace",
@@ -50,6 +53,7 @@ _HOME = {
     "chunk_sizes": "core.placement",
     "compare": "verbs.compare",
     "demo": "verbs.demo",
+    "place": "verbs.place",
     "plan": "verbs.train",
     "resume": "verbs.train",
     "start": "verbs.train",
@@ -68,6 +72,7 @@ __all__ = [
     "Profile",
     "Program",
     "Report",
+    "ResidencyPlan",
     "Run",
     "Schedule",
     "StepTrace",
@@ -77,6 +82,7 @@ __all__ = [
     "chunk_sizes",
     "compare",
     "demo",
+    "place",
     "plan",
     "resume",
     "start",

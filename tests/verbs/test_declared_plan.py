@@ -38,7 +38,7 @@ def measured(monkeypatch):
 
     def measure(**fields):
         found = cmd.Measured(question(**fields), RunSteps(num_samples=320, batch_size=32, total_steps=10))
-        monkeypatch.setattr(declared_plan, "_measure", lambda *_: RunOutcome(measured=found))
+        monkeypatch.setattr(declared_plan, "measure_alone", lambda *_: RunOutcome(measured=found))
 
     return measure
 

@@ -132,6 +132,7 @@ def build_parser() -> "argparse.ArgumentParser":
         demo_command,
         doctor_command,
         emulate_command,
+        place_command,
         plan_command,
         train_command,
     )
@@ -164,6 +165,7 @@ def build_parser() -> "argparse.ArgumentParser":
         stop_command,
         emulate_command,
         advise_command,
+        place_command,
         doctor_command,
         agent_command,
     ):

@@ -1,6 +1,7 @@
 """The machines: nodes with cores and memory, and how fast bytes move in, out and within each."""
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
@@ -69,6 +70,16 @@ class Node:
     price_per_hour: float = 0.0
     num_samples: int | None = None
     """Training samples that live there; None when every node can read all of them."""
+    sample_bytes: int | None = None
+    """Of one of them, when it is sent; None: nobody said."""
+    num_pinned: int = 0
+    """Of them, how many may not leave."""
+    storage_bytes: int | None = None
+    """Room for samples, those that live there among them; None: not limited."""
+    samples_per_s: float | None = None
+    """Of the program, forward and backward; None: what the program's profile says."""
+    site: str = ""
+    """Nodes of one site are near each other; empty: it is near to none."""
     local: Channel
     """Between two ranks of this node."""
     uplink: Channel | None = None
@@ -129,7 +140,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         names = [node.name for node in self.nodes]
-        repeated = sorted({name for name in names if names.count(name) > 1})
+        repeated = sorted(name for name, times in Counter(names).items() if times > 1)
         if repeated:
             raise ClusterError(f"two nodes are called {repeated[0]!r}: node names must differ")
         if not names:

@@ -36,7 +36,7 @@ def plan_declared(
         raise PlanError("--cluster takes the machines at their word and --emulate measures them. Use one of them.")
     named = {"workers": max(1, len(declared.nodes) - wishes.get("servers", 0)), **wishes}
     asked = Options(**named)
-    alone = _measure(source, asked, observer)
+    alone = measure_alone(source, asked, observer)
     assert alone.measured is not None, "measuring ends with what it found"
     question = alone.measured.question
     nodes = nodes_of_ranks(declared, asked.workers + asked.servers)
@@ -61,7 +61,7 @@ def plan_declared(
     return replace(found, notes=(*found.notes, *([shared] if shared else []), *foretold))
 
 
-def _measure(source: ProgramSource | Program, asked: Options, observer: Observer) -> RunOutcome:
+def measure_alone(source: ProgramSource | Program, asked: Options, observer: Observer) -> RunOutcome:
     """Measure the program with one rank on this machine. Its steps here are not those that limits of time are for."""
     by_itself = replace(
         asked,

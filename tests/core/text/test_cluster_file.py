@@ -61,6 +61,21 @@ def test_what_is_left_out():
     assert (node.uplink, node.downlink) == (None, None)
 
 
+@pytest.mark.parametrize(("pinned", "number"), [("true", 12), ("false", 0), ("5", 5), ("0", 0)])
+def test_what_lives_on_a_node(pinned, number):
+    body = f'samples = 12\nsample_bytes = 100\npinned = {pinned}\nstorage = "2 kB"\nsamples_per_s = 7\nsite = "hall"'
+    node = one(body)
+    assert (node.num_samples, node.sample_bytes, node.num_pinned, node.storage_bytes) == (12, 100, number, 2000)
+    assert (node.samples_per_s, node.site) == (7.0, "hall")
+    assert parse(format_cluster(Cluster(nodes=(node,)))).nodes[0] == node
+
+
+def test_nothing_is_said_of_samples():
+    node = one("")
+    assert (node.num_samples, node.sample_bytes, node.num_pinned, node.storage_bytes) == (None, None, 0, None)
+    assert (node.samples_per_s, node.site) == (None, "")
+
+
 @pytest.mark.parametrize(
     ("name", "count", "names"),
     [
@@ -129,6 +144,16 @@ def test_times(text, time_s):
         ("price_per_hour = -0.1", ["price_per_hour: is -0.1: it must be at least 0"]),
         ("count = 0", ["count: is 0", "whole number from 1"]),
         ("count = 2.5", ["count: is 2.5"]),
+        ("samples = -1", ["samples: is -1: it must be a whole number from 0"]),
+        ("samples = 1.5", ["samples: is 1.5"]),
+        ("samples = 5\nsample_bytes = 0", ["sample_bytes: is 0", "from 1"]),
+        ("pinned = true", ["pinned: is given without samples"]),
+        ("samples = 5\npinned = 6", ["pinned: is 6", "from 0 to 5"]),
+        ('samples = 5\npinned = "all"', ["pinned: is 'all'"]),
+        ("samples = 5\nstorage = 100", ["storage: '100' has no unit"]),
+        ('samples = 5\nsample_bytes = 30\nstorage = "100 B"', ["storage: is 100 bytes, and its samples take 150"]),
+        ("samples_per_s = 0", ["samples_per_s: is 0"]),
+        ("site = 2", ["site: 2 is no text"]),
         ("bandwidth = 3", ["bandwidth: there is no such key. Known: name, cores, memory, uplink"]),
     ],
 )

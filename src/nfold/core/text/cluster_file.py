@@ -9,6 +9,12 @@
     latency = "2 ms"           # one way between two nodes of this latency; nothing is added unless given
     speed = 1.0                # of a core, relative to the machine that is profiled; 1 unless given
     price_per_hour = 0.05      # 0 unless given
+    samples = 12000            # training samples that live there; every node can read all of them unless given
+    sample_bytes = 3072        # of one of them
+    pinned = 4000              # of them may not leave; true: all of them; none unless given
+    storage = "8 GB"           # room for samples, those that live there among them; not limited unless given
+    samples_per_s = 50         # that it trains with; what the program's profile says unless given
+    site = "hall 2"            # nodes of one site are near each other
     count = 3                  # three such nodes: pi-0, pi-1, pi-2; with name = "pi" they are called the same
 
 Half of a latency belongs to each end: between nodes of 2 ms and 6 ms a message takes 4 ms. Everything is checked: a
@@ -33,6 +39,11 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _MOST_CHARACTERS = 63
 _TAKEN = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
 _NUMBERED = re.compile(r"(.*-)(\d+)")
+_MOST_SAMPLES = 10**12
+_KEYS = (
+    *("name", "cores", "memory", "uplink", "downlink", "latency", "speed", "price_per_hour", "count"),
+    *("samples", "sample_bytes", "pinned", "storage", "samples_per_s", "site"),
+)
 
 
 def read_cluster(path: str | Path) -> Cluster:
@@ -119,11 +130,22 @@ class _Table:
             raise self.error(key, "is 0: it must be greater than 0")
         return value
 
-    def whole(self, key: str, default: int) -> int:
-        """Return a whole number of at least 1."""
+    def whole(self, key: str, default: int, *, least: int = 1, most: int = MOST_NODES) -> int:
+        """Return a whole number."""
         value = self._values.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_NODES:
-            raise self.error(key, f"is {value!r}: it must be a whole number from 1 to {MOST_NODES}")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise self.error(key, f"is {value!r}: it must be a whole number from {least} to {most}")
+        return value
+
+    def flag_or_number(self, key: str) -> Any:
+        """Return what is there; false where it is left out."""
+        return self._values.get(key, False)
+
+    def text(self, key: str) -> str:
+        """Return a text, or an empty one where it is left out."""
+        value = self._values.get(key, "")
+        if not isinstance(value, str):
+            raise self.error(key, f"{value!r} is no text")
         return value
 
     def amount(self, key: str, read: Callable[[str], float]) -> float | None:
@@ -151,11 +173,10 @@ class _Table:
 
 
 def _nodes(table: _Table) -> Iterator[Node]:
-    table.refuse_others(
-        ("name", "cores", "memory", "uplink", "downlink", "latency", "speed", "price_per_hour", "count")
-    )
+    table.refuse_others(_KEYS)
     uplink, downlink = _links(table)
     memory = table.amount("memory", quantities.num_bytes)
+    data = _data(table)
     for name in _names(table):
         yield Node(
             name=name,
@@ -166,7 +187,38 @@ def _nodes(table: _Table) -> Iterator[Node]:
             local=LOCAL,
             uplink=uplink,
             downlink=downlink,
+            samples_per_s=table.positive("samples_per_s", 1.0) if "samples_per_s" in table else None,
+            site=table.text("site"),
+            **data,
         )
+
+
+def _data(table: _Table) -> dict[str, Any]:
+    """Return what a node says of the samples that live there, by the fields of Node."""
+    if "samples" not in table:
+        if "pinned" in table:
+            raise table.error("pinned", "is given without samples: only what lives there can be pinned")
+        samples = None
+    else:
+        samples = table.whole("samples", 0, least=0, most=_MOST_SAMPLES)
+    size = table.whole("sample_bytes", 1, most=_MOST_SAMPLES) if "sample_bytes" in table else None
+    storage = table.amount("storage", quantities.num_bytes)
+    if samples and size and storage is not None and samples * size > storage:
+        raise table.error("storage", f"is {int(storage)} bytes, and its samples take {samples * size}")
+    return {
+        "num_samples": samples,
+        "sample_bytes": size,
+        "num_pinned": _pinned(table, samples or 0),
+        "storage_bytes": None if storage is None else int(storage),
+    }
+
+
+def _pinned(table: _Table, samples: int) -> int:
+    """Read `pinned = true`, `false` or a number of samples."""
+    value = table.flag_or_number("pinned")
+    if value is True:
+        return samples
+    return table.whole("pinned", 0, least=0, most=samples) if value is not False else 0
 
 
 def _names(table: _Table) -> Iterator[str]:

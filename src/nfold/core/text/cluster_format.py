@@ -28,6 +28,22 @@ def _keys(node: Node) -> Iterator[tuple[str, str]]:
         yield "speed", repr(float(node.speed))
     if node.price_per_hour:
         yield "price_per_hour", repr(float(node.price_per_hour))
+    yield from _data_keys(node)
+
+
+def _data_keys(node: Node) -> Iterator[tuple[str, str]]:
+    if node.num_samples is not None:
+        yield "samples", str(node.num_samples)
+    if node.sample_bytes is not None:
+        yield "sample_bytes", str(node.sample_bytes)
+    if node.num_pinned:
+        yield "pinned", str(node.num_pinned)
+    if node.storage_bytes is not None:
+        yield "storage", f'"{node.storage_bytes} B"'
+    if node.samples_per_s is not None:
+        yield "samples_per_s", repr(float(node.samples_per_s))
+    if node.site:
+        yield "site", json.dumps(node.site, ensure_ascii=False)
 
 
 def _rate(bytes_per_s: float) -> str:

@@ -5,11 +5,18 @@ _BYTES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 _RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "KB/s"), (1.0, "B/s"))
 _LINKS = ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s"))
 _MINUTE, _HOUR = 60, 3600
+_LONG = ((86400.0, "days"), (3600.0, "h"), (60.0, "min"))
 
 
 def seconds(value_s: float) -> str:
     """Format a duration in the unit that a person would pick: `0.0412` -> `41.2 ms`."""
     return _scaled(value_s, _SECONDS)
+
+
+def duration(value_s: float) -> str:
+    """`7560` -> `2.10 h`; less than two minutes as `seconds` does."""
+    factor, unit = next((pair for pair in _LONG if value_s >= 2 * pair[0]), (0.0, ""))
+    return f"{figure(value_s / factor)} {unit}" if factor else seconds(value_s)
 
 
 def size(num_bytes: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import fields
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from nfold.core.options.run_options import OPTIONS, RunOptions
+from nfold.core.options.run_options import OPTIONS
 from nfold.verbs.options.option_checks import Wishes
 
 P = ParamSpec("P")
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 def takes_options(
-    keywords: Callable[P, RunOptions], *, without: Collection[str] = ()
+    keywords: Callable[P, object], *, without: Collection[str] = ()
 ) -> Callable[[Callable[[S, Any, Wishes], R]], Callable[Concatenate[S, P], R]]:
     """Return a decorator for a verb, which is given its first argument, all its keywords, and what options were given.
 

@@ -1,7 +1,8 @@
 """What people look at in a browser: pages that are one file each and need no network."""
 
 from nfold.view.html.compare_page import compare_page
+from nfold.view.html.place_picture import place_page, place_svg
 from nfold.view.html.run_page import RunFacts, run_page
 from nfold.view.html.scaling_chart import Scaling, ScalingCurve
 
-__all__ = ["RunFacts", "Scaling", "ScalingCurve", "compare_page", "run_page"]
+__all__ = ["RunFacts", "Scaling", "ScalingCurve", "compare_page", "place_page", "place_svg", "run_page"]

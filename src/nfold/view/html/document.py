@@ -14,7 +14,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nfold.core.text.units import clock, count, figure, link_rate, percent, rate, seconds, signed_percent, size
+from nfold.core.text.units import (
+    clock,
+    count,
+    duration,
+    figure,
+    link_rate,
+    percent,
+    rate,
+    seconds,
+    signed_percent,
+    size,
+)
 from nfold.errors import InternalError
 from nfold.version import __version__
 from nfold.view.explain import what_goes
@@ -102,9 +113,9 @@ def _environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for unit in (clock, count, figure, link_rate, percent, rate, seconds, signed_percent, size):
+    for unit in (clock, count, duration, figure, link_rate, percent, rate, seconds, signed_percent, size):
         environment.filters[unit.__name__] = unit
-    environment.globals.update(metric_text=metric_text, or_none=or_none, seconds=seconds)
+    environment.globals.update(metric_text=metric_text, or_none=or_none, seconds=seconds, duration=duration)
     environment.filters["shell"] = shlex.join
     environment.filters["prose"] = prose
     environment.filters["what_goes"] = what_goes
