@@ -71,7 +71,7 @@ def pack(script: Path, lock: LockFile | None = None) -> Archive:
     try:
         with (
             gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1, mtime=0) as zipped,
-            tarfile.open(fileobj=zipped, mode="w") as tar,
+            tarfile.open(fileobj=zipped, mode="w", dereference=True) as tar,  # a link may lead out of the folder
         ):
             for path in files:
                 tar.add(path, path.relative_to(folder), recursive=False, filter=_plain)
