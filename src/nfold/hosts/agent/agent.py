@@ -36,7 +36,7 @@ from nfold.hosts.program_files.environment import EnvironmentMaker
 from nfold.hosts.program_files.lock_file import LockFile
 from nfold.hosts.program_files.unpacked import ProgramCache
 from nfold.launch.local_launcher import LocalLauncher, spawn
-from nfold.launch.mpi_process import MpiProcess
+from nfold.launch.mpi_process import LEAVE_S, MpiProcess
 from nfold.launch.rank_command import rank_command
 from nfold.launch.stopping import hearing
 from nfold.machine.user_folders import cache_folder
@@ -207,8 +207,9 @@ class Agent:
             return
 
     def _end_members(self, grace_s: float) -> None:
+        """End members, after a while in which those that are done leave by themselves, and MPI with them."""
         if self._launcher is not None:
-            self._launcher.stop(grace_s)
+            self._launcher.stop(max(grace_s, LEAVE_S) if grace_s and self._mpi is not None else grace_s)
 
     def _send(self, what: str, **told: Any) -> None:
         self._channel.send({"is": what, **told})
