@@ -15,6 +15,7 @@ from nfold.hosts.agent_pool import AgentPool
 from nfold.hosts.host_facts import facts_of_this_host
 from nfold.hosts.manager import PlaceState
 from nfold.hosts.program_files.archive import Archive
+from nfold.hosts.program_files.lock_file import LockFile
 from nfold.launch.output import Output
 from nfold.runtime.control.channel import ChannelClosed, SocketChannel
 
@@ -97,7 +98,8 @@ def held(pool, *agents):
     sending = threading.Thread(target=pool.send_program, args=(PROGRAM, "program", 30.0))
     sending.start()
     for agent in agents:
-        assert agent.hear()[0] == {"do": "program", "digest": "d1", "script": "train.py", "function": "program"}
+        told = {"do": "program", "digest": "d1", "script": "train.py", "function": "program", "lock": None}
+        assert agent.hear()[0] == told
         agent.say("holds")
     sending.join()
     yield
@@ -129,6 +131,35 @@ def test_other_versions_are_refused_on_both_sides(pool, arrive):
     ):
         wait(pool, 1)
     assert "Install the same versions" in agent.hear()[0]["why"]
+
+
+def test_another_torch_does_not_matter_where_an_environment_brings_one(output, said):
+    own = facts_of_this_host("python").versions
+    pool = AgentPool(output, said.put, torch_comes=True)
+    agent = FakeAgent(pool, place=0, name="pi-1", versions=replace(own, torch="1.0"))
+    wait(pool, 1)
+    lock = LockFile(name="my.lock", text="torch==2.13.0")
+
+    sending = threading.Thread(target=pool.send_program, args=(replace(PROGRAM, lock=lock), "program", 30.0))
+    sending.start()
+    assert codec.decode(LockFile, agent.hear()[0]["lock"]) == lock
+    agent.say("making")
+    assert said.get() == "pi-1 makes the environment of my.lock, which is kept there"
+    agent.say("holds")
+    sending.join()
+    agent.channel.close()
+
+    other = FakeAgent(AgentPool(output, said.put, torch_comes=True), versions=replace(own, python="3.8.0", torch="1.0"))
+    assert "has nfold" in other.hear()[0]["why"]
+    other.channel.close()
+
+
+def test_sending_can_be_called_off(pool, arrive):
+    arrive(place=0)
+    wait(pool, 1)
+
+    with pytest.raises(KeyboardInterrupt):
+        pool.send_program(PROGRAM, "program", 30.0, lambda: True)
 
 
 def test_an_agent_too_many_is_sent_away(pool, arrive):

@@ -33,6 +33,16 @@ def test_all_of_the_folder_arrives(script, tmp_path):
     assert os.access(folder / "parts" / "run.sh", os.X_OK)
 
 
+def test_what_a_link_leads_to_arrives_in_its_place(script, tmp_path):
+    (tmp_path / "weights.bin").write_text("weights")
+    (script.parent / "weights.bin").symlink_to(tmp_path / "weights.bin")
+
+    arrived = unpacked(tmp_path, pack(script)) / "weights.bin"
+
+    assert arrived.read_text() == "weights"
+    assert not arrived.is_symlink()
+
+
 def test_equal_folders_have_equal_checksums_whenever_they_were_written(script, tmp_path):
     first = pack(script)
     os.utime(script, (1, 1))

@@ -6,7 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nfold.core import codec
 from nfold.core.text.units import count, seconds
@@ -54,14 +54,17 @@ class AgentPool:
         say: Callable[[str], None],
         *,
         lost: Callable[[int, str], None] = lambda member, how: None,
+        torch_comes: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
         output: takes what members print.
         say: is given lines for the user, from any thread.
         lost: is told of each member whose agent is gone, and how; its own process may still be there.
+        torch_comes: whether hosts get a torch of their own for the job, so that the one that they have does not matter.
         clock: gives seconds.
         """
+        self._torch_comes = torch_comes
         self._output, self._say, self._lost, self._clock = output, say, lost, clock
         self._agents: dict[int, HostAgent] = {}
         self._ends: dict[int, str] = {}
@@ -110,10 +113,10 @@ class AgentPool:
             return "the job has all the hosts that it asked for"
         if hello["place"] in self._agents:
             return f"place {hello['place']} is filled by {self._agents[hello['place']].name} already"
-        own = own_versions()
-        if facts.versions == own:
+        own, there = own_versions(), facts.versions
+        if there == own or (self._torch_comes and replace(there, torch=own.torch) == own):
             return ""
-        why = _tell_versions(hello["name"] or facts.host, facts.versions, own)
+        why = _tell_versions(hello["name"] or facts.host, there, own)
         self._error = self._error or ClusterError(why)
         return why
 
@@ -191,21 +194,37 @@ class AgentPool:
 
     # The program
 
-    def send_program(self, archive: Archive, function: str, within_s: float) -> None:
-        """Let every agent hold the program.
+    def send_program(
+        self, archive: Archive, function: str, within_s: float, is_called_off: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Let every agent hold the program, and the environment that it needs.
+
+        Args:
+            archive: of the program.
+            function: of its script.
+            within_s: how long that may take.
+            is_called_off: whether the user wants no more.
 
         Raises:
             ClusterError: one cannot, or not in time.
+            KeyboardInterrupt: it was called off.
         """
-        self._archive = archive
+        self._archive, deadline_s = archive, self._clock() + within_s
+        order = {"do": "program", "digest": archive.digest, "script": archive.script, "function": function}
         for agent in self._agents.values():
-            _tell(agent, {"do": "program", "digest": archive.digest, "script": archive.script, "function": function})
+            _tell(agent, {**order, "lock": codec.encode(archive.lock) if archive.lock else None})
+        while self._clock() < deadline_s and not is_called_off():
+            with self._changed:
+                self._changed.wait_for(lambda: self._error is not None or not self._without_program, LOOK_S)
+                if self._error is not None:
+                    raise self._error
+                if not self._without_program:
+                    return
+        if is_called_off():
+            raise KeyboardInterrupt
         with self._changed:
-            self._changed.wait_for(lambda: self._error is not None or not self._without_program, within_s)
-            if self._error is not None:
-                raise self._error
-            if missing := self._without_program:
-                raise ClusterError(f"the program did not reach {', '.join(missing)} within {seconds(within_s)}.")
+            missing = ", ".join(self._without_program)
+        raise ClusterError(f"the program did not reach {missing} within {seconds(within_s)}.")
 
     @property
     def _without_program(self) -> list[str]:
@@ -308,6 +327,10 @@ class AgentPool:
             case "wants":
                 assert self._archive is not None, "it was told of a program"
                 agent.channel.send({"do": "archive"}, self._archive.content)
+            case "making":
+                assert self._archive is not None, "it was told of a program"
+                assert self._archive.lock is not None, "it was told of a lock file"
+                self._say(f"{agent.name} makes the environment of {self._archive.lock.name}, which is kept there")
             case "holds":
                 with self._changed:
                     agent.holds_program = True
@@ -336,7 +359,8 @@ def _tell(agent: HostAgent, order: Message) -> None:
 def _tell_versions(name: str, there: Versions, here: Versions) -> str:
     return (
         f"{name} has {there.told}; this machine has {here.told}. Ranks that compute by different versions may compute "
-        "different things. Install the same versions on both."
+        "different things. Install the same versions on both; --env brings torch and other packages, but not Python, "
+        "nor nfold."
     )
 
 

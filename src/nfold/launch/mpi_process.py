@@ -25,7 +25,8 @@ _MODULE = "nfold.verbs.ranks.mpi_process"
 _FILES = ("PMI_FD", "PMI2_FD")
 """Variables that name a file which whoever started us has left open for the library of MPI."""
 _MOST_BYTES = 1 << 17
-_LEAVE_S = 15.0
+LEAVE_S = 30.0
+"""How long all processes together may take to leave MPI, once none has anything else to do."""
 
 
 def files_of_mpi(environment: Mapping[str, str]) -> list[int]:
@@ -115,7 +116,7 @@ class MpiProcess:
         if self._has_begun:
             return
         try:
-            self._process.wait(_LEAVE_S)
+            self._process.wait(LEAVE_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

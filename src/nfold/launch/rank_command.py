@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 
-def rank_command(script: Path, function: str) -> list[str]:
-    """Return the command for a function of a script, with this interpreter."""
-    module = [sys.executable, "-P", "-m", "nfold.verbs.ranks.rank_process"]
+def rank_command(script: Path, function: str, interpreter: str = sys.executable) -> list[str]:
+    """Return the command for a function of a script."""
+    module = [interpreter, "-P", "-m", "nfold.verbs.ranks.rank_process"]
     return [*module, "--script", str(script), "--function", function]

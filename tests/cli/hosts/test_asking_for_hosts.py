@@ -2,8 +2,10 @@
 
 import os
 import re
+import sysconfig
 
 import pytest
+from local_wheels import make_wheel
 
 
 def test_a_hosts_file_with_a_bad_line(nfold, tmp_path):
@@ -109,6 +111,31 @@ def test_a_folder_that_is_too_large_to_be_sent(hosts):
     result = hosts.run("train", "steady.py", "--on", "local", "--nodes", "2")
 
     result.check_explained("The largest: photos.bin (3", ".nfoldignore", "NFOLD_DATA")
+
+
+@pytest.mark.processes
+def test_an_environment_of_a_lock_file(hosts):
+    """What is installed here is seen from the environment: nobody wants to install torch for this."""
+    here = sysconfig.get_path("purelib")
+    make_wheel(hosts.folder / "wheels", "seen", "1.0", {"seen.pth": f"{here}\n", "only_there.py": "WORD = 'found'\n"})
+    lock, script = hosts.folder / "my.lock", hosts.folder / "locked.py"
+    lock.write_text(f"--no-index\n--find-links {hosts.folder / 'wheels'}\nseen==1.0\n")
+    script.write_text("import only_there\nfrom steady import program\nprint(only_there.WORD, flush=True)\n")
+    (hosts.folder / ".nfoldignore").write_text("wheels\n")
+
+    result = hosts.run("train", "locked.py", "--on", "local", "--nodes", "1", "--env", "my.lock", "--out", "there")
+
+    assert result.code == 0, result
+    assert "local-0 makes the environment of my.lock" in result.err + result.out
+    assert "found" in (hosts.folder / "there" / "log.txt").read_text()
+
+
+def test_a_lock_file_that_pins_nothing(hosts, nfold):
+    (hosts.folder / "my.lock").write_text("torch\n")
+
+    result = nfold("train", "steady.py", "--on", "local", "--nodes", "1", "--env", "my.lock", "--dry-run")
+
+    result.check_explained("my.lock: 'torch' is not pinned")
 
 
 def test_a_token_file_that_is_not_there(nfold):

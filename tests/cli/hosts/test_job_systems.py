@@ -2,8 +2,11 @@
 
 import importlib.util
 import json
+import os
 import shutil
+import signal
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -25,23 +28,48 @@ def check_same(shell, here):
     assert all(torch.allclose(here[name], there[name], rtol=0, atol=1e-6) for name in here)
 
 
-@pytest.mark.processes
-@pytest.mark.skipif(shutil.which("mpirun") is None, reason="there is no mpirun (Debian: openmpi-bin)")
-@pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None, reason="there is no mpi4py (pip: nfold[mpi])")
-@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
-def test_ranks_that_talk_through_mpi(shell, here, count):
+@pytest.fixture
+def mpirun(shell):
+    """Start a run on so many processes of MPI, whose ranks talk through it."""
+    if shutil.which("mpirun") is None or importlib.util.find_spec("mpi4py") is None:
+        pytest.skip("there is no mpirun (Debian: openmpi-bin), or no mpi4py (pip: nfold[mpi])")
     shell.environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     shell.environment["XDG_CACHE_HOME"] = str(shell.folder / "cache")
-    mpirun = ("mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(count), sys.executable, "-m", "nfold")
 
-    train = (*RING, "--on", "mpi", "--transport", "mpi", "--out", "there", "--json")
-    result = shell.finish(shell.start_program(*mpirun, *train))
+    def start(count, *more):
+        words = ("mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(count), sys.executable, "-m", "nfold")
+        return shell.start_program(*words, *RING, "--on", "mpi", "--transport", "mpi", "--out", "there", *more)
+
+    return start
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
+def test_ranks_that_talk_through_mpi(shell, here, mpirun, count):
+    result = shell.finish(mpirun(count, "--json"))
 
     assert result.code == 0, result
     assert f"{count} hosts by MPI: " in result.err
     check_same(shell, here)
     report = json.loads((shell.folder / "there" / "report.json").read_text())
     assert report["sent_bytes_per_step"] == report["predicted"]["sent_bytes_per_step"] > 0
+
+
+@pytest.mark.processes
+def test_a_rank_in_mpi_that_dies_is_named_before_mpirun_speaks(shell, mpirun):
+    shell.environment["EPOCHS"] = "4000"
+    job = mpirun(2)
+    assert any(line.startswith("epoch 2/") for line in job.stderr)
+    ranks = [pid for pid in shell.processes() if b"mpi_process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(ranks[-1], signal.SIGKILL)
+
+    result = shell.finish(job)
+
+    assert result.code == 2
+    said = result.err[result.err.index("nfold: rank ") :].partition("\n----")[0]
+    assert "was killed by signal 9 (SIGKILL) on " in said
+    assert "nfold train --resume there" in said
+    assert said.count("\n") <= 6
 
 
 @pytest.mark.parametrize("command", ["train", "plan", "compare"])

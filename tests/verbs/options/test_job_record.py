@@ -22,7 +22,7 @@ EARLIER = {
 
 def test_a_record_of_an_earlier_version_is_read_whole():
     record = codec.loads(JobRecord, json.dumps(EARLIER))
-    assert codec.encode(record) == {**EARLIER, "on": None, "tls": False, "transport": "tcp"}
+    assert codec.encode(record) == {**EARLIER, "on": None, "tls": False, "transport": "tcp", "env": None}
 
 
 @pytest.mark.parametrize("gone", ["workers", "source", "total_steps"])

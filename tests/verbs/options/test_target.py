@@ -96,6 +96,14 @@ def test_jobs_of_slurm_can_be_asked_for_again():
     assert options.typed_hosts == "--on slurm:short --nodes 2 --hosts-for 3600.0 --cpus 4 --gang"
 
 
+def test_an_environment_is_for_hosts_and_its_file_is_found_from_anywhere(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    assert Options(on="local", nodes=2, env="my.lock").typed_hosts == f"--on local --nodes 2 --env {tmp_path}/my.lock"
+    with pytest.raises(PlanError, match=r"--env my.lock is for hosts, and none are asked for. Add --on"):
+        Options(env="my.lock")
+
+
 def test_hosts_that_are_there_already(monkeypatch):
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "3")
@@ -119,6 +127,7 @@ def test_ranks_talk_through_mpi_where_each_process_of_mpi_is_one(monkeypatch):
         ({"on": "mpi", "transport": "mpi", "workers": 4}, r"3 processes that MPI has started one rank, and 4"),
         ({"on": "mpi", "transport": "mpi", "strategy": "single"}, "one rank, and 1 are asked for"),
         ({"on": "mpi", "transport": "mpi", "tls": True}, "--tls does not encrypt"),
+        ({"on": "mpi", "transport": "mpi", "env": "my.lock"}, "--env makes no environment"),
         ({"on": "local", "nodes": 2, "transport": "mpi"}, r"mpirun -np 2 nfold train FILE\.py --on mpi"),
         ({"workers": 2, "transport": "mpi"}, "--transport mpi needs ranks that MPI has started"),
         ({"transport": "rdma"}, "unknown transport 'rdma'. Use one of: tcp, mpi"),

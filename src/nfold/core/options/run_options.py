@@ -78,6 +78,12 @@ class LastingOptions:
         "what ranks talk through: tcp (unless given), or with --on mpi also mpi, for networks that speak MPI only",
         choices=TRANSPORTS,
     )
+    env: str | None = option(
+        None,
+        "with --on or --listen: hosts make a virtual environment of this lock file, and run the program in it",
+        "LOCKFILE",
+    )
+    """pip's format, all pinned, or pylock.toml."""
     evaluate: bool = option(True, "evaluate the test data after each epoch and at the end", flags=())
 
 

@@ -4,6 +4,7 @@
                    <--     agent        place, name and facts of the host, once the token is proven
     program        -->     holds        the script's folder is here already
                    <--     wants        it is not: `archive` brings it
+                   <--     making       it makes the environment of a lock file, and holds the program only then
     archive        -->     holds
     start          -->                  starts the process of a member, which dials the coordinator by itself
                    <--     ended        how a member ended
@@ -18,6 +19,7 @@
 When the coordinator is gone, so are the members, and the agent. It imports nothing heavy.
 """
 
+import contextlib
 import math
 import os
 import sys
@@ -30,9 +32,11 @@ from nfold.core import codec
 from nfold.errors import ClusterError, TransportError
 from nfold.hosts.agent.meeting import Meeting
 from nfold.hosts.host_facts import facts_of_this_host
+from nfold.hosts.program_files.environment import EnvironmentMaker
+from nfold.hosts.program_files.lock_file import LockFile
 from nfold.hosts.program_files.unpacked import ProgramCache
 from nfold.launch.local_launcher import LocalLauncher, spawn
-from nfold.launch.mpi_process import MpiProcess
+from nfold.launch.mpi_process import LEAVE_S, MpiProcess
 from nfold.launch.rank_command import rank_command
 from nfold.launch.stopping import hearing
 from nfold.machine.user_folders import cache_folder
@@ -78,7 +82,8 @@ class Agent:
         mpi: becomes the only member here, where ranks talk through MPI; its owner closes it.
         """
         self._channel, self._address, self._settings = channel, address, settings
-        self._programs = ProgramCache(_cache_folder())
+        self._programs = ProgramCache(_cache_folder() / "programs")
+        self._environments = EnvironmentMaker(_cache_folder() / "environments")
         self._wanted: Message = {}
         self._mpi = mpi
         self._launcher: LocalLauncher | None = None
@@ -107,6 +112,7 @@ class Agent:
             self._end_members(0.0)
             if self._meeting is not None:
                 self._meeting.close()
+            self._environments.close()
             self._channel.close()
 
     def leave(self) -> None:
@@ -155,8 +161,24 @@ class Agent:
             self._begin(found)
 
     def _begin(self, folder: Path) -> None:
-        """Be ready to start members of the program."""
-        command = rank_command(folder / self._wanted["script"], self._wanted["function"])
+        """Be ready to start members of the program, as soon as its environment is there."""
+        if self._wanted["lock"] is None:
+            self._hold(folder, sys.executable)
+        else:
+            threading.Thread(target=self._make, args=(folder,), name="nfold-environment", daemon=True).start()
+
+    def _make(self, folder: Path) -> None:
+        try:
+            lock = codec.decode(LockFile, self._wanted["lock"])
+            self._hold(folder, self._environments.python_of(lock, lambda: self._send("making")))
+        except ChannelClosed:
+            return  # nobody is left to tell
+        except (ClusterError, OSError) as error:
+            with contextlib.suppress(ChannelClosed):
+                self._send("failed", why=str(error))
+
+    def _hold(self, folder: Path, interpreter: str) -> None:
+        command = rank_command(folder / self._wanted["script"], self._wanted["function"], interpreter)
         begin = spawn if self._mpi is None else self._mpi.begin
         self._launcher = LocalLauncher(command, None, relay=self._relay, folder=folder, begin=begin)
         self._send("holds")
@@ -185,8 +207,9 @@ class Agent:
             return
 
     def _end_members(self, grace_s: float) -> None:
+        """End members, after a while in which those that are done leave by themselves, and MPI with them."""
         if self._launcher is not None:
-            self._launcher.stop(grace_s)
+            self._launcher.stop(max(grace_s, LEAVE_S) if grace_s and self._mpi is not None else grace_s)
 
     def _send(self, what: str, **told: Any) -> None:
         self._channel.send({"is": what, **told})
@@ -247,4 +270,4 @@ def _cache_folder() -> Path:
     folder = cache_folder()
     if folder is None:
         raise ClusterError("this host has no cache folder for programs: set HOME or XDG_CACHE_HOME to a full path")
-    return folder / "programs"
+    return folder

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from nfold.core.text.units import size
 from nfold.errors import ProgramError
+from nfold.hosts.program_files.lock_file import LockFile
 
 MOST_BYTES = 100 << 20
 """Of all files together: more is data, and would be sent to every host."""
@@ -49,10 +50,16 @@ class Archive:
     """Of the content: what hosts keep it under."""
     script: str
     """Path of the script in it."""
+    lock: LockFile | None = None
+    """What hosts make an environment of, to run it in; None: it runs in that of their nfold."""
 
 
-def pack(script: Path) -> Archive:
+def pack(script: Path, lock: LockFile | None = None) -> Archive:
     """Pack a script and the folder that it lies in.
+
+    Args:
+        script: of the program.
+        lock: what its environment is made of.
 
     Raises:
         ProgramError: the folder is too large to be sent, or cannot be read.
@@ -64,7 +71,7 @@ def pack(script: Path) -> Archive:
     try:
         with (
             gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=1, mtime=0) as zipped,
-            tarfile.open(fileobj=zipped, mode="w") as tar,
+            tarfile.open(fileobj=zipped, mode="w", dereference=True) as tar,  # a link may lead out of the folder
         ):
             for path in files:
                 tar.add(path, path.relative_to(folder), recursive=False, filter=_plain)
@@ -74,7 +81,7 @@ def pack(script: Path) -> Archive:
             f"it in {folder / IGNORE_FILE}."
         ) from error
     content = packed.getvalue()
-    return Archive(content=content, digest=hashlib.sha256(content).hexdigest(), script=script.name)
+    return Archive(content=content, digest=hashlib.sha256(content).hexdigest(), script=script.name, lock=lock)
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -23,8 +23,6 @@ from nfold.errors import ClusterError
 
 LEAST_PAUSE_S, MOST_PAUSE_S, MOVING_PAUSE_S = 2e-5, 5e-3, 1e-4
 _PAUSE_SHARE = 8
-LEAVE_S = 10.0
-"""How long to wait for the others to leave MPI too."""
 _LENGTH_BYTES = 8
 Then = Callable[[int], None]
 """Is told that a message has gone or come, and how many bytes it had."""
@@ -120,12 +118,11 @@ class MpiLoop:
         self.call(lambda: self._broadcast(payload, heard))
         return heard.result()
 
-    def leave(self) -> bool:
-        """Leave MPI, with all others, and end the thread; return whether that was done in time."""
+    def leave(self) -> None:
+        """Leave MPI and end the thread; returns once all others leave too, however long they still have to do."""
         self._ending = True
         self._woken.set()
-        self._thread.join(LEAVE_S)
-        return not self._thread.is_alive()
+        self._thread.join()
 
     # In its own thread
 

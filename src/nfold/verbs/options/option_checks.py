@@ -111,7 +111,7 @@ class Options(RunOptions):
             "--python": self.python,
         }
         given |= {"--hosts-for": self.hosts_for, "--cpus": self.cpus}
-        given |= {"--transport": None if self.transport == "tcp" else self.transport}
+        given |= {"--env": self.env, "--transport": None if self.transport == "tcp" else self.transport}
         typed = [f"{flag} {shlex.quote(str(value))}" for flag, value in given.items() if value is not None]
         return " ".join([*typed, *(["--gang"] if self.gang else [])])
 
@@ -120,12 +120,14 @@ class Options(RunOptions):
         object.__setattr__(self, "hosts_within", duration_s(self.hosts_within, "--hosts-within"))
         target = self.target
         if target is None:
-            for flag, value in (("--nodes", self.nodes), ("--python", self.python)):
+            for flag, value in (("--nodes", self.nodes), ("--python", self.python), ("--env", self.env)):
                 if value is not None:
                     raise PlanError(f"{flag} {value} is for hosts, and none are asked for. Add --on or --listen.")
         self._take_wishes_for_jobs(target)
         if target is None:
             return
+        if self.env is not None:
+            object.__setattr__(self, "env", str(Path(self.env).absolute()))
         if self.emulate is not None or self.debug:
             other = "--debug" if self.debug else "--emulate"
             raise PlanError(f"{other} keeps all ranks on this machine, and {target.told} brings hosts. Leave one out.")
@@ -148,6 +150,8 @@ class Options(RunOptions):
                 "--transport mpi needs ranks that MPI has started: "
                 f"mpirun -np {world_size} nfold train FILE.py --on mpi --transport mpi"
             )
+        if self.env is not None:
+            raise PlanError("--env makes no environment for ranks that talk through MPI, which run before it is there.")
         if self.tls:
             raise PlanError("--tls does not encrypt what goes through MPI. Leave out --tls or --transport mpi.")
         if world_size != self.num_hosts:

@@ -37,7 +37,8 @@ def main() -> int:
         return 1
     said, descriptors, *_ = socket.recv_fds(line, _MOST_BYTES, 1)
     if not said:
-        return 0 if loop.leave() else 1
+        loop.leave()
+        return 0
     order = json.loads(said)
     _take_place(order, descriptors[0])
     return be_rank(order["words"], partial(_wiring, loop), leave=loop.leave)

@@ -21,6 +21,7 @@ from nfold.hosts.lost_hosts import add_reasons
 from nfold.hosts.manager import Call, Manager
 from nfold.hosts.own_addresses import LOOPBACK, own_addresses
 from nfold.hosts.program_files.archive import pack
+from nfold.hosts.program_files.lock_file import LockFile, read_lock
 from nfold.launch.output import Output
 from nfold.program import Program, ProgramSource
 from nfold.runtime.control.control_server import SocketControlServer, Tell
@@ -39,6 +40,8 @@ ANYWHERE = "0.0.0.0"
 """Hosts dial in at any address of this machine, and prove that they know the token."""
 PROGRAM_S = 120.0
 """How long the program may take to every host."""
+ENVIRONMENT_S = 3600.0
+"""The same where hosts make an environment: torch alone may be 3 GB."""
 _EXIT_WAIT_S = 1.0
 
 
@@ -101,7 +104,12 @@ def come_hosts(
     output = Output(command.log)
     with contextlib.ExitStack() as ending:
         ending.callback(output.close)
-        pool = AgentPool(output, command.say, lost=lambda member, how: command.events.put(Left(member, how)))
+        pool = AgentPool(
+            output,
+            command.say,
+            lost=lambda member, how: command.events.put(Left(member, how)),
+            torch_comes=options.env is not None,
+        )
         manager = find_manager(options, token_file(), command.say)
         ending.callback(manager.close)
         ending.callback(pool.stop, 0.0)
@@ -143,9 +151,10 @@ def remote_hosts(
         ClusterError: a host cannot be had, or not used.
         ProgramError: the program cannot be sent.
     """
-    archive = pack(_script(source).path)
+    archive = pack(_script(source).path, _lock(options))
     with come_hosts(options, command) as come:
-        come.pool.send_program(archive, _script(source).function, PROGRAM_S)
+        within_s = PROGRAM_S if archive.lock is None else ENVIRONMENT_S
+        come.pool.send_program(archive, _script(source).function, within_s, command.is_called_off)
         command.say(_told(come.agents, come.manager))
         homes = homes_of_ranks(come.agents, _slots(options, come.agents), options.workers + options.servers)
         yield RemoteHosts(
@@ -165,7 +174,7 @@ def dry_run(source: ProgramSource | Program, options: Options, say: Callable[[st
         ClusterError: there is nothing to submit it to.
         ProgramError: the program cannot be sent.
     """
-    pack(_script(source).path)
+    pack(_script(source).path, _lock(options))
     manager = find_manager(options, token_file(), say)
     try:
         host, port = _where(options)
@@ -207,6 +216,10 @@ def cluster_of(agents: Sequence[HostAgent]) -> Cluster:
             for agent in agents
         )
     )
+
+
+def _lock(options: Options) -> LockFile | None:
+    return None if options.env is None else read_lock(Path(options.env))
 
 
 def _script(source: ProgramSource | Program) -> ProgramSource:
