@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import nfold
-from nfold.core.advice import Advice, Forecast
+from nfold.core.findings.advice import Advice, Forecast
 from nfold.planning.choosing.sizes import HELPS
 from nfold.planning.choosing.strategies import SEARCHED
 from nfold.verbs.try_plans import Trial, TriedPlan, try_plans

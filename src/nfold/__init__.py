@@ -11,8 +11,8 @@ TYPE_CHECKING = False  # typing itself would take longer to import than all else
 if TYPE_CHECKING:
     from typing import Any
 
-    from nfold.core.advice import Advice
     from nfold.core.cluster import Cluster
+    from nfold.core.findings.advice import Advice
     from nfold.core.graph import ModelGraph
     from nfold.core.options.averages import Averages
     from nfold.core.placement import Placement, chunk_sizes

@@ -6,7 +6,7 @@ import pytest
 
 from nfold.cli.compare_command import links
 from nfold.core.cluster import Channel, Cluster, Node
-from nfold.core.comparison import Architecture
+from nfold.core.findings.comparison import Architecture
 from nfold.errors import ClusterError, PlanError
 from nfold.runtime.measuring.probing_rounds import with_rate
 from nfold.verbs.compare import Sweep, check_shares, compare, options_of

@@ -8,8 +8,8 @@ import pytest
 
 from nfold.analysis.measured.winners import takeovers, winners
 from nfold.core.cluster import Channel, Cluster, Node
-from nfold.core.comparison import Compared, Comparison, Throughput
 from nfold.core.environment import Environment
+from nfold.core.findings.comparison import Compared, Comparison, Throughput
 from nfold.core.graph import ModelGraph, Operator
 from nfold.core.placement import Placement
 from nfold.core.plan import Plan, Prediction, Rejected, Unpredicted

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from nfold.core.comparison import Comparison, Throughput, Winner
+from nfold.core.findings.comparison import Comparison, Throughput, Winner
 from nfold.view.comparison_text import conclusion_text, takeover_sentences, winner_sentences
 from nfold.view.html import compare_page
 

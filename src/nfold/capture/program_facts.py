@@ -27,6 +27,7 @@ from nfold.capture.side_effects.carried_over import CarriedOver, carried_over
 from nfold.capture.side_effects.changed_by_forward import told_held_by_model
 from nfold.capture.side_effects.held_values import alike
 from nfold.capture.side_effects.hooks import hooked_modules
+from nfold.capture.side_effects.kept_results import is_result, let_go
 from nfold.capture.side_effects.module_states import changes, held_by_several, loss_snapshot, snapshot
 from nfold.capture.side_effects.moving import Mover, Moving
 from nfold.capture.side_effects.recomputed_state import not_recomputed
@@ -336,32 +337,6 @@ def _keeps(model: nn.Module, name: str) -> bool:
     return _says_more(max(owners, key=lambda each: len(each[0]))[1])
 
 
-def _is_result(model: nn.Module, path: str, name: str, *, carried: bool) -> bool:
-    """Whether forward has left what it computed in a plain attribute: an auxiliary loss, features, a norm to look at.
-
-    Args:
-        model: after some passes.
-        path: of the module.
-        name: of the attribute.
-        carried: whether it was seen to depend on passes before the last.
-    """
-    kept = _attribute(model, path, name)
-    each = list(kept.values()) if isinstance(kept, dict) else kept if isinstance(kept, list) else [kept]
-    if not carried and all(isinstance(one, (torch.Tensor, float)) for one in each):
-        return bool(each)
-    return bool(each) and all(isinstance(one, torch.Tensor) and one.requires_grad and not one.is_leaf for one in each)
-
-
-def _attribute(model: nn.Module, path: str, name: str) -> Any:
-    return getattr(model.get_submodule(path), "__dict__", {}).get(name)
-
-
-def _let_go(model: nn.Module, path: str, name: str) -> str:
-    """Say how a forward pass lets go of what an attribute keeps."""
-    kept = _attribute(model, path, name)
-    return f"{dotted((path, name))}.clear()" if isinstance(kept, (dict, list)) else f"{dotted((path, name))} = None"
-
-
 def _says_more(module: nn.Module) -> bool:
     return type(module).get_extra_state is not nn.Module.get_extra_state
 
@@ -371,11 +346,11 @@ def _carried_state(calls: _Calls, model: nn.Module, carried: CarriedOver) -> str
     if calls.changed:
         names = ", ".join(map(dotted, calls.changed[:3]))
         more = f" and {len(calls.changed) - 3} more" if len(calls.changed) > 3 else ""
-        results = [_is_result(model, *key, carried=carried.shows or key in carried.changed) for key in calls.changed]
+        results = [is_result(model, *key, carried=carried.shows or key in carried.changed) for key in calls.changed]
         if close(first, second) and all(results):
             return (
                 f"forward keeps what it has computed in {names}{more}, of which only that of the last chunk would be "
-                f"left. Let go of it before forward returns: {_let_go(model, *calls.changed[0])}. Where the loss "
+                f"left. Let go of it before forward returns: {let_go(model, *calls.changed[0])}. Where the loss "
                 "needs it, return it as a part of the outputs; what is only looked at can be kept if not self.training"
             )
         return (

@@ -12,7 +12,7 @@ from nfold.core.options.run_options import flags_of
 from nfold.errors import PlanError
 
 if TYPE_CHECKING:
-    from nfold.core.comparison import Comparison
+    from nfold.core.findings.comparison import Comparison
 
 _COUNTS, _STRATEGIES = "1,2,4", "ring,ps"
 _ITS_OWN = ("workers", "strategy", "servers", "checkpoint_every", "keep", "stop_after")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from nfold.core.advice import Advice
+from nfold.core.findings.advice import Advice
 from nfold.core.options.run_options import RunOptions
 from nfold.core.options.whole import whole
 from nfold.core.text.durations import duration_s

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nfold.core.cluster import Cluster
-from nfold.core.comparison import Architecture, Comparison, LeftOut
+from nfold.core.findings.comparison import Architecture, Comparison, LeftOut
 from nfold.core.options.run_options import RunOptions
 from nfold.core.options.whole import whole
 from nfold.core.text.cluster_file import read_cluster

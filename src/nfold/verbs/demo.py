@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from nfold.core.comparison import Comparison
+from nfold.core.findings.comparison import Comparison
 from nfold.errors import InternalError
 from nfold.verbs.compare import compare
 from nfold.verbs.running.observer import Observer

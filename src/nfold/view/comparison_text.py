@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from textwrap import fill
 
 from nfold.analysis.measured.winners import TIE
-from nfold.core.comparison import Compared, Comparison, Crossover, Winner
+from nfold.core.findings.comparison import Compared, Comparison, Crossover, Winner
 from nfold.core.text.units import figure, link_rate, seconds
 from nfold.view.rendering import NONE, PLAIN, Look, or_none, render
 from nfold.view.tables import run_name

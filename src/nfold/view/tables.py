@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from nfold.core.comparison import Architecture
+from nfold.core.findings.comparison import Architecture
 from nfold.core.plan import Plan, Prediction, Rejected, Unpredicted
 from nfold.core.report import Report
 from nfold.core.text.units import count, figure, percent, rate, seconds, signed_percent, size

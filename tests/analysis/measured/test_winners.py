@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from nfold.analysis.measured.winners import narrowed, takeovers, winners
-from nfold.core.comparison import Crossover, Throughput
+from nfold.core.findings.comparison import Crossover, Throughput
 
 SLOW, FAST = 6.25e6, 125e6
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from nfold.core.comparison import Crossover, Throughput, Winner
+from nfold.core.findings.comparison import Crossover, Throughput, Winner
 
 TIE = 1.02
 """Architectures closer than that are not told apart."""

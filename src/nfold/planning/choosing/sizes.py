@@ -7,9 +7,9 @@ there are, they come again: a fourth of three is like the first, under a name of
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nfold.core.advice import Advice, Forecast, Size
 from nfold.core.cluster import Node
-from nfold.core.comparison import Architecture
+from nfold.core.findings.advice import Advice, Forecast, Size
+from nfold.core.findings.comparison import Architecture
 from nfold.core.plan import Plan
 from nfold.errors import ClusterError, NfoldError, PlanError
 from nfold.planning.choosing.bottleneck import bottleneck_of

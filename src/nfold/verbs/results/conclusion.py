@@ -7,7 +7,7 @@ from math import isfinite
 from nfold.analysis.measured.steps_to_loss import common_loss, running_losses, steps_to_loss
 from nfold.analysis.measured.winners import narrowed, takeovers, winners
 from nfold.core.cluster import Cluster
-from nfold.core.comparison import Architecture, Compared, Comparison, Crossover, Throughput
+from nfold.core.findings.comparison import Architecture, Compared, Comparison, Crossover, Throughput
 from nfold.core.job import Known
 from nfold.core.plan import Plan
 from nfold.core.report import Report

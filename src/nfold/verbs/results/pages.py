@@ -12,8 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from nfold.core import codec
-from nfold.core.comparison import Comparison
 from nfold.core.environment import Environment
+from nfold.core.findings.comparison import Comparison
 from nfold.errors import CheckpointError, InternalError, PlanError, RunError
 from nfold.planning.operator_parts.splitting import split_graph
 from nfold.verbs.results.phases import WRITING, Phases

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from nfold.core.comparison import Architecture
+from nfold.core.findings.comparison import Architecture
 from nfold.core.job import Known
 from nfold.core.plan import Plan
 from nfold.core.report import Report

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from nfold.core.comparison import Architecture, Compared, Comparison
+from nfold.core.findings.comparison import Architecture, Compared, Comparison
 from nfold.core.text.units import link_rate, signed_percent
 from nfold.view.comparison_text import left_out_sentences, takeover_sentences, winner_sentences
 from nfold.view.html.charts import (

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import cycle
 
-from nfold.core.comparison import Compared, Comparison
+from nfold.core.findings.comparison import Compared, Comparison
 from nfold.core.text.units import count, figure, seconds, size
 from nfold.view.html.charts import BLUE, GREY, SERIES, Axes, Chart, Curve, Dash, Legend, curves_data, stack_data
 
