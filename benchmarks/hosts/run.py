@@ -1,11 +1,13 @@
 """The digits on two hosts, however one comes to them: result, bytes, and seconds from the command to the first step.
 
-Hosts are made on this machine: two servers of OpenSSH, two nodes of a real Slurm, two processes of Open MPI. Beside
-them the same model under DistributedDataParallel, started by torchrun, srun and mpirun on the same hosts.
+Hosts are made on this machine: two servers of OpenSSH, two nodes of a real Slurm, two processes of Open MPI, and two
+nodes of YARN and of Ray where those are here. Beside them the same model under DistributedDataParallel, started by torchrun, srun,
+mpirun and Ray Train on the same hosts.
 """
 
 import argparse
 import contextlib
+import importlib.util
 import os
 import statistics
 import subprocess
@@ -28,6 +30,7 @@ for folder in (HERE.parent, ROOT / "tests" / "cli" / "hosts", ROOT / "tests" / "
 from environment import write  # noqa: E402  a script's siblings are found only after this
 from slurm_cluster import SlurmCluster  # noqa: E402
 from sshd import servers  # noqa: E402
+from yarn_cluster import YarnRig, missing  # noqa: E402
 
 HOSTS = 2
 PROGRAM = HERE / "program.py"
@@ -61,7 +64,42 @@ def ways(folder: Path) -> Iterator[list[Way]]:
                 {**cluster.environment, "MASTER_ADDR": first, "GLOO_SOCKET_IFNAME": "eth0"},
             ),
             ("mpi", ["--on", "mpi"], ROOT_MPI),
+            *ending.enter_context(yarn(folder / "yarn")),
+            *ending.enter_context(ray()),
         ]
+
+
+@contextlib.contextmanager
+def yarn(folder: Path) -> Iterator[list[Way]]:
+    """Two nodes of YARN, where Java and its jars are here."""
+    if why := missing():
+        print(f"without YARN: {why}")
+        yield []
+        return
+    folder.mkdir()
+    with YarnRig(folder, HOSTS) as cluster:
+        asked = ["--on", f"yarn:{cluster.base}?memory=900", "--cpus", "1", "--nodes", str(HOSTS)]
+        yield [("yarn", asked, {})]
+
+
+@contextlib.contextmanager
+def ray() -> Iterator[list[Way]]:
+    """Two nodes of Ray, where it is installed."""
+    if importlib.util.find_spec("ray") is None:
+        print("without Ray: it is not installed")
+        yield []
+        return
+    from ray.cluster_utils import Cluster
+
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as sockets:  # paths of sockets must be short
+        os.environ["RAY_TMPDIR"] = sockets
+        nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+        try:
+            for _ in range(HOSTS - 1):
+                nodes.add_node(num_cpus=2)
+            yield [("ray", ["--on", f"ray:{nodes.address}", "--nodes", str(HOSTS)], {})]
+        finally:
+            nodes.shutdown()
 
 
 def main() -> None:
@@ -74,7 +112,7 @@ def main() -> None:
         with ways(folder) as all_ways:
             alone = train(("alone", ["-n", "1"], {}), folder / "alone")
             rows = [measure(way, folder, alone, chosen.repeats) for way in all_ways]
-            rows += [measure_ddp(name, command, all_ways, folder, chosen.repeats) for name, command in peers().items()]
+            rows += [measure_ddp(name, all_ways, folder, chosen.repeats) for name in peers(all_ways)]
     write({"hosts": HOSTS, "rows": rows}, __file__)
 
 
@@ -126,25 +164,32 @@ def mpirun() -> list[str]:
     return ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(HOSTS)]
 
 
-def peers() -> dict[str, list[str]]:
+def peers(all_ways: list[Way]) -> dict[str, list[str]]:
     """What starts the plain script, by name."""
+    has_ray = any(name == "ray" for name, _, _ in all_ways) and importlib.util.find_spec("pandas") is not None
     torchrun = str(Path(sys.executable).with_name("torchrun"))
     return {
         "torchrun": [torchrun, "--nproc-per-node", str(HOSTS), "--master-port", "29513"],
         "srun python": ["srun", "-p", "short", "-N", str(HOSTS), "--ntasks-per-node=1", "bash", "-c"],
         "mpirun python": [*mpirun(), "bash", "-c"],
+        **({"Ray Train": [sys.executable, str(HERE / "ray_train.py")]} if has_ray else {}),
     }
 
 
-def measure_ddp(name: str, begins: list[str], all_ways: list[Way], folder: Path, repeats: int) -> dict[str, Any]:
+def measure_ddp(name: str, all_ways: list[Way], folder: Path, repeats: int) -> dict[str, Any]:
     """Start the plain script some times; it ends after its first step."""
+    begins = peers(all_ways)[name]
     found = {way: environment for way, _, environment in all_ways}
-    environment = {"torchrun": HERE_ALONE, "srun python": found["slurm"], "mpirun python": found["mpi"]}[name]
+    asked = {way: words for way, words, _ in all_ways}
+    environment = {"srun python": found["slurm"], "mpirun python": found["mpi"]}.get(name, HERE_ALONE)
     seconds = []
     for number in range(repeats):
         begun = folder / f"{name.replace(' ', '-')}-{number}"
         script = [str(DDP), str(PROGRAM), str(begun)]
-        command = [*begins, *script] if name == "torchrun" else [*begins, plain(script)]
+        if name == "Ray Train":
+            command = [*begins, *script[1:], asked["ray"][1].removeprefix("ray:")]
+        else:
+            command = [*begins, *script] if name == "torchrun" else [*begins, plain(script)]
         seconds.append(timed(command, begun, {**environment, "MASTER_PORT": "29514"})[0])
     row = {"way": name, "first_step_s": statistics.median(seconds)}
     print(row, flush=True)
