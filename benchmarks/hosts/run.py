@@ -1,8 +1,8 @@
 """The digits on two hosts, however one comes to them: result, bytes, and seconds from the command to the first step.
 
 Hosts are made on this machine: two servers of OpenSSH, two nodes of a real Slurm, two processes of Open MPI, and two
-nodes of YARN and of Ray where those are here. Beside them the same model under DistributedDataParallel, started by torchrun, srun,
-mpirun and Ray Train on the same hosts.
+nodes of YARN and of Ray where those are here. Beside them the same model under DistributedDataParallel, started by
+torchrun, srun, mpirun and Ray Train on the same hosts.
 """
 
 import argparse

@@ -27,7 +27,7 @@ from nfold.capture.side_effects.carried_over import CarriedOver, carried_over
 from nfold.capture.side_effects.changed_by_forward import told_held_by_model
 from nfold.capture.side_effects.held_values import alike
 from nfold.capture.side_effects.hooks import hooked_modules
-from nfold.capture.side_effects.kept_results import is_result, let_go
+from nfold.capture.side_effects.kept_results import is_result, let_go, only_looked_at
 from nfold.capture.side_effects.module_states import changes, held_by_several, loss_snapshot, snapshot
 from nfold.capture.side_effects.moving import Mover, Moving
 from nfold.capture.side_effects.recomputed_state import not_recomputed
@@ -140,6 +140,9 @@ def find_facts(
         refuse_shared(around.moved)
         refuse_changes([*changes(loss_state, loss_snapshot(bare)), *(("", name) for name in around_loss.moved)])
     carried = CarriedOver() if divisible else carried_over(fresh, loss, example, evaluates=evaluates)
+    if carried.is_known and not carried.shows and close(calls.losses[0], calls.losses[1]):
+        kept = [key for key in calls.changed if key not in carried.changed and only_looked_at(model, *key)]
+        calls.changed[:] = [key for key in calls.changed if key not in kept]
     calls.changed.extend(key for key in carried.changed if key not in calls.changed)
     reason = _EVALUATED if carried.evaluation_shows else ""
     reason = reason or _carried_state(calls, model, carried) or (_why_fickle(calls) if example.varying else "")

@@ -3,7 +3,7 @@
 prove            a program -> proved, mixed (with the line that mixes) or unknown
 follow           runs a program on tensors without memory, for any number of samples, asking the rules at each operator
 rules            one rule for each operator: in `reducing`, `pointwise`, `products`, `layers`, `indexing`, `views`,
-                 `creation` and `gradients`; `kinds` says what a tensor may know of the batch
+                 `creation`, `calls` and `gradients`; `kinds` says what a tensor may know of the batch
 guards           what is true of all operators, whatever a rule says
 deciding         programs that decide by the number of samples
 conditions       what must hold of the data for the proof to hold, as a small program that runs on any batch

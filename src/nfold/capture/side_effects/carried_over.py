@@ -28,6 +28,8 @@ class CarriedOver:
 
     changed: list[tuple[str, str]] = field(default_factory=list)
     """(module path, attribute) of what the model was seen to keep otherwise."""
+    is_known: bool = True
+    """False: it could not be compared, since the program does not compute at other weights."""
     shows: bool = False
     """Whether the loss differs."""
     evaluation_shows: bool = False
@@ -62,7 +64,7 @@ def carried_over(
             left = evaluated.changed if evaluated.shows else []
             return replace(found, evaluation_shows=evaluated.shows, by_evaluation=left)
     except ProgramError:
-        pass  # it does not compute at other weights
+        return CarriedOver(is_known=False)
     return CarriedOver()
 
 
@@ -99,4 +101,4 @@ def _move(model: nn.Module) -> None:
 
 def _compared(one: tuple[torch.Tensor, State], other: tuple[torch.Tensor, State]) -> CarriedOver:
     found = dict.fromkeys((*changes(one[1], other[1]), *changes(other[1], one[1])))
-    return CarriedOver(list(found), not alike(one[0], other[0]))
+    return CarriedOver(list(found), shows=not alike(one[0], other[0]))

@@ -8,6 +8,17 @@ from torch import nn
 from nfold.capture.program.program_graph import dotted
 
 
+def only_looked_at(model: nn.Module, path: str, name: str) -> bool:
+    """Whether an attribute holds detached figures of the last pass alone, which is known not to follow earlier ones.
+
+    Nothing learns from them, and a pass that reads them has written them before: whoever computes a chunk has its own.
+    """
+    return all(
+        isinstance(one, float) or (isinstance(one, torch.Tensor) and not one.requires_grad)
+        for one in _held(model, path, name)
+    ) and is_result(model, path, name, carried=False)
+
+
 def is_result(model: nn.Module, path: str, name: str, *, carried: bool) -> bool:
     """Whether forward has left what it computed in a plain attribute: an auxiliary loss, features, a norm to look at.
 
@@ -17,11 +28,15 @@ def is_result(model: nn.Module, path: str, name: str, *, carried: bool) -> bool:
         name: of the attribute.
         carried: whether it was seen to depend on passes before the last.
     """
-    kept = _attribute(model, path, name)
-    each = list(kept.values()) if isinstance(kept, dict) else kept if isinstance(kept, list) else [kept]
+    each = _held(model, path, name)
     if not carried and all(isinstance(one, (torch.Tensor, float)) for one in each):
         return bool(each)
     return bool(each) and all(isinstance(one, torch.Tensor) and one.requires_grad and not one.is_leaf for one in each)
+
+
+def _held(model: nn.Module, path: str, name: str) -> list[Any]:
+    kept = _attribute(model, path, name)
+    return list(kept.values()) if isinstance(kept, dict) else kept if isinstance(kept, list) else [kept]
 
 
 def _attribute(model: nn.Module, path: str, name: str) -> Any:

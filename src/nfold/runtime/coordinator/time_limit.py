@@ -1,4 +1,7 @@
-"""Says when training must stop so that a checkpoint is there when the time is over. Pure: no clock."""
+"""Says when training must stop so that a checkpoint is there when the time is over. Pure: no clock.
+
+`--stop-after` becomes a point on the clock where the run begins: in `verbs/running/run_job.py`.
+"""
 
 from math import inf
 
