@@ -39,6 +39,12 @@ STEP_OF_399 = 1 + list(sample_order(400, epoch=0, seed=0)).index(399) // 16
         (["train", "faulty.py", "--steps", "0"], ["steps is 0", "at least 1"]),
         (["train", "faulty.py", "--seed", "9" * 23], ["--seed 99999999999999999999999: it must be", "2^64 - 1"]),
         (["train", "faulty.py", "--port", "65536"], ["port is 65536", "65535"]),
+        (["train", "faulty.py", "--prometheus", "x"], ["--prometheus x: it must be a port", "HOST:PORT"]),
+        (
+            ["train", "steady.py", "--prometheus", "192.0.2.1:0"],
+            ["--prometheus 192.0.2.1:0: cannot listen on 192.0.2.1"],
+        ),
+        (["compare", "faulty.py", "--prometheus", "0"], ["there is no flag --prometheus"]),
         (["compare", "faulty.py", "--strategies", ","], ["--strategies names none", ", ".join(STRATEGY_NAMES)]),
         (["compare", "faulty.py", "-n", "1,two"], ["-n 1,two", "whole numbers"]),
         (["compare", "faulty.py", "-n", "0,1"], ["-n 0,1", "at least 1"]),

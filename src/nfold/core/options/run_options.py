@@ -165,8 +165,16 @@ class RunOptions(JobOptions):
         "write a checkpoint and end with exit code 75 so long after the start: 90 (seconds), 30m, 3h, 1d",
         "TIME",
     )
+    prometheus: int | str | None = option(
+        None,
+        "give figures of the run to Prometheus at this port (0: any free one), on this machine only unless HOST is "
+        "another of its addresses",
+        "[HOST:]PORT",
+    )
 
 
+WATCHING = ("prometheus",)
+"""Options that let others look at a run while it goes on: for verbs that train one."""
 OPTIONS: dict[str, Field[Any]] = {each.name: each for each in fields(RunOptions)}
 
 

@@ -26,6 +26,7 @@ from nfold.planning.asynchronous.asynchronous_strategies import check_staleness
 from nfold.planning.choosing.strategies import Single
 from nfold.planning.choosing.wishes import check_chunks, check_ranks
 from nfold.program import checked_seed
+from nfold.verbs.options.addresses import read_address
 from nfold.verbs.options.target import LAST_PORT, Target, read_target
 
 Wishes = Mapping[str, Any]
@@ -58,6 +59,8 @@ class Options(RunOptions):
         self._check_emulation()
         if self.port > LAST_PORT:
             raise PlanError(f"port is {self.port}: the last one is {LAST_PORT}. Use 0 for any free one.")
+        if self.prometheus is not None:
+            read_address(self.prometheus, "--prometheus")
         check_ranks(self.strategy, self.workers, self.servers)
         check_staleness(self.strategy, self.staleness, aware=self.staleness_aware)
         check_chunks(self.strategy, self.workers, self.chunks)
