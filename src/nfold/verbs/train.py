@@ -358,7 +358,8 @@ def _resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
             f"Leave out --chunks {asked}."
         )
     recorded = shared(LastingOptions, record)
-    saved = Options(**recorded, chunks=chunks, out=folder.path, emulate=record.emulated)
+    kept: dict[str, Any] = {"out": folder.path, "emulate": record.emulated, "tensorboard": record.tensorboard}
+    saved = Options(**recorded, chunks=chunks, **kept)
     given: dict[str, Any] = {key: value for key, value in wishes.items() if value is not None and key != "out"}
     given |= whole_numbers(given)
     if given.get("workers", 1) > chunks and given.get("strategy", record.strategy) not in (AUTO, Single.name, *PLACING):

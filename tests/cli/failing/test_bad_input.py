@@ -44,6 +44,8 @@ STEP_OF_399 = 1 + list(sample_order(400, epoch=0, seed=0)).index(399) // 16
             ["train", "steady.py", "--prometheus", "192.0.2.1:0"],
             ["--prometheus 192.0.2.1:0: cannot listen on 192.0.2.1"],
         ),
+        (["train", "faulty.py", "--tensorboard", ""], ["--tensorboard '': a folder needs a name"]),
+        (["train", "faulty.py", "--tensorboard", "faulty.py"], ["cannot write to", "faulty.py/faulty-1: Not a dir"]),
         (["compare", "faulty.py", "--prometheus", "0"], ["there is no flag --prometheus"]),
         (["compare", "faulty.py", "--strategies", ","], ["--strategies names none", ", ".join(STRATEGY_NAMES)]),
         (["compare", "faulty.py", "-n", "1,two"], ["-n 1,two", "whole numbers"]),

@@ -171,9 +171,12 @@ class RunOptions(JobOptions):
         "another of its addresses",
         "[HOST:]PORT",
     )
+    tensorboard: str | Path | None = option(
+        None, "write the run's curves for TensorBoard, in a folder of the run's own in this one", "FOLDER"
+    )
 
 
-WATCHING = ("prometheus",)
+WATCHING = ("prometheus", "tensorboard")
 """Options that let others look at a run while it goes on: for verbs that train one."""
 OPTIONS: dict[str, Field[Any]] = {each.name: each for each in fields(RunOptions)}
 

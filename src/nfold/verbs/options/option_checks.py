@@ -61,6 +61,9 @@ class Options(RunOptions):
             raise PlanError(f"port is {self.port}: the last one is {LAST_PORT}. Use 0 for any free one.")
         if self.prometheus is not None:
             read_address(self.prometheus, "--prometheus")
+        if self.tensorboard is not None:
+            check_folder("tensorboard", self.tensorboard)
+            object.__setattr__(self, "tensorboard", os.path.abspath(self.tensorboard))
         check_ranks(self.strategy, self.workers, self.servers)
         check_staleness(self.strategy, self.staleness, aware=self.staleness_aware)
         check_chunks(self.strategy, self.workers, self.chunks)
@@ -294,15 +297,30 @@ def check_faults(faults: Sequence[str]) -> None:
 
 
 def check_out(out: str | Path | None) -> None:
-    """Refuse a folder without a name: a variable that was not set would fill the current folder.
+    """Refuse a run's folder without a name.
 
     Raises:
         PlanError: it has none, or it is no path.
     """
-    if out is not None and not isinstance(out, str | Path):
-        raise PlanError(f"out is {out!r}: it must be the path of a folder")
-    if out == "":
-        raise PlanError("--out '': a folder needs a name. Leave out --out for a new one under runs/.")
+    if out is not None:
+        check_folder("out", out, " Leave out --out for a new one under runs/.")
+
+
+def check_folder(name: str, folder: str | Path, advice: str = "") -> None:
+    """Refuse a folder without a name: a variable that was not set would fill the current folder.
+
+    Args:
+        name: of the option.
+        folder: that was given.
+        advice: what to do where it has no name.
+
+    Raises:
+        PlanError: it has none, or it is no path.
+    """
+    if not isinstance(folder, str | Path):
+        raise PlanError(f"{name} is {folder!r}: it must be the path of a folder")
+    if folder == "":
+        raise PlanError(f"--{name} '': a folder needs a name.{advice}")
 
 
 def tell_shared_servers(nodes: Sequence[str], workers: int) -> str:

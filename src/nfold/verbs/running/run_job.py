@@ -68,7 +68,8 @@ class Job:
         self._live: Live = NotShown()
         self._watchers: list[Watching] = []
         if is_listed and folder is not None:
-            goes_on, self._watchers = resumed is not None, watchers_of(options, folder)
+            goes_on = resumed is not None
+            self._watchers = watchers_of(options, folder, goes_on=goes_on)
             self._live = LiveRun(source, folder, goes_on=goes_on, database=user_database(), watchers=self._watchers)
         self._recorder = JobRecorder(
             source, options, self._settings, observer, folder=folder, resumed=resumed, live=self._live, clock=clock

@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from nfold.verbs.jobs.live_run import Watcher
@@ -23,14 +24,25 @@ class Watching(Watcher, Protocol):
         ...
 
 
-def watchers_of(options: Options, folder: RunFolder) -> list[Watching]:
-    """Return those that a run is to have; nothing of them is there yet."""
+def watchers_of(options: Options, folder: RunFolder, *, goes_on: bool) -> list[Watching]:
+    """Return those that a run is to have; nothing of them is there yet.
+
+    Args:
+        options: of the run.
+        folder: of the run.
+        goes_on: whether it has been there before.
+    """
     watchers: list[Watching] = []
     if options.prometheus is not None:
         from nfold.verbs.watching.prometheus import Prometheus
 
         address = read_address(options.prometheus, "--prometheus")
         watchers.append(Prometheus(address, f"--prometheus {options.prometheus}", os.path.realpath(folder.path)))
+    if options.tensorboard is not None:
+        from nfold.verbs.watching.tensorboard import TensorBoard
+
+        name = os.path.basename(os.path.realpath(folder.path))
+        watchers.append(TensorBoard(Path(options.tensorboard), name, goes_on=goes_on))
     return watchers
 
 

@@ -67,8 +67,9 @@ class _Server(socketserver.ThreadingTCPServer):
     def __init__(self, host: str, port: int, answer: AnswerPath) -> None:
         self.answer = answer
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._open: dict[socket.socket, threading.Thread] = {}
+        self._open: dict[socket.socket, None] = {}
         """Connections, the oldest first."""
+        self._answering: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="nfold-web-server", daemon=True)
@@ -85,10 +86,10 @@ class _Server(socketserver.ThreadingTCPServer):
         self._thread.join(END_S)
         self.server_close()
         with self._lock:
-            left = dict(self._open)
+            left = list(self._open)
         for connection in left:
             _hang_up(connection)
-        for thread in left.values():
+        for thread in self._answering:
             thread.join(END_S)
 
     def _run(self) -> None:
@@ -102,9 +103,10 @@ class _Server(socketserver.ThreadingTCPServer):
         )
         with self._lock:
             oldest = next(iter(self._open)) if len(self._open) >= MOST_AT_ONCE else None
-            self._open[request] = thread
+            self._open[request] = None
         if oldest is not None:
             _hang_up(oldest)
+        self._answering = [each for each in self._answering if each.is_alive()] + [thread]
         thread.start()
 
     def shutdown_request(self, request: Any) -> None:
