@@ -61,6 +61,8 @@ class Options(RunOptions):
             raise PlanError(f"port is {self.port}: the last one is {LAST_PORT}. Use 0 for any free one.")
         if self.prometheus is not None:
             read_address(self.prometheus, "--prometheus")
+        if self.dashboard is not None:
+            read_address(self.dashboard, "--dashboard")
         if self.tensorboard is not None:
             check_folder("tensorboard", self.tensorboard)
             object.__setattr__(self, "tensorboard", os.path.abspath(self.tensorboard))

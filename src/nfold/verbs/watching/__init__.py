@@ -1,1 +1,1 @@
-"""What a run gives to other programs while it goes on: figures to Prometheus, curves to TensorBoard."""
+"""What shows a run while it goes on: a page for people, figures for Prometheus, curves for TensorBoard."""

@@ -43,6 +43,10 @@ def watchers_of(options: Options, folder: RunFolder, *, goes_on: bool) -> list[W
 
         name = os.path.basename(os.path.realpath(folder.path))
         watchers.append(TensorBoard(Path(options.tensorboard), name, goes_on=goes_on))
+    if options.dashboard is not None:
+        from nfold.verbs.watching.dashboard import Dashboard
+
+        watchers.append(Dashboard(options.dashboard, folder.path))
     return watchers
 
 
