@@ -177,4 +177,4 @@ def test_a_page_that_makes_no_sense_is_refused(nfold, goes_on):
     nfold("top", "--dashboard", "65536").check_explained("--dashboard 65536: the last port is 65535")
     nfold("top", "--dashboard", "--json").check_explained("--dashboard shows a run until it ends, and --json once")
     user_database().update(replace(goes_on, ending="done", ended=2.0))
-    nfold("top", "--dashboard").check_explained("--dashboard shows a run while it goes on, and", "has ended")
+    nfold("top", "--dashboard").check_explained("--dashboard shows a run while it goes on, and that in", "nfold report")

@@ -99,4 +99,8 @@ def test_of_many_points_several_become_one():
     curve = loss_curve([(step, float(step % 2)) for step in range(1, 1201)], [])
     points = curve.lines[0].points.split()
     assert len(points) == 600
-    assert (curve.first_step, curve.last_step, curve.caption) == (2, 1200, "Each point is the mean of 2 points.")
+    assert (curve.first_step, curve.last_step, curve.caption) == (
+        2,
+        1200,
+        "Training loss: each point is the mean of 2.",
+    )

@@ -3,6 +3,7 @@
 import argparse
 import os
 import select
+import shlex
 import shutil
 import sys
 import time
@@ -66,7 +67,10 @@ def _show_page(found: "FoundRun", port: int, *, as_json: bool) -> None:
     if as_json:
         raise PlanError("--dashboard shows a run until it ends, and --json once. Leave one of them out.")
     if found.listed is None or not found.is_running:
-        raise PlanError(f"--dashboard shows a run while it goes on, and {found.folder} has ended: nfold report")
+        raise PlanError(
+            f"--dashboard shows a run while it goes on, and that in {found.folder} does not. Its page is written at "
+            f"its end: nfold report {shlex.quote(str(found.folder))}"
+        )
     read_address(port, "--dashboard")
     found.check_here()
     page = DashboardServer(found.folder, found.state).opened(port, lambda line: print(line, flush=True))

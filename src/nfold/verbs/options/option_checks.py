@@ -59,13 +59,7 @@ class Options(RunOptions):
         self._check_emulation()
         if self.port > LAST_PORT:
             raise PlanError(f"port is {self.port}: the last one is {LAST_PORT}. Use 0 for any free one.")
-        if self.prometheus is not None:
-            read_address(self.prometheus, "--prometheus")
-        if self.dashboard is not None:
-            read_address(self.dashboard, "--dashboard")
-        if self.tensorboard is not None:
-            check_folder("tensorboard", self.tensorboard)
-            object.__setattr__(self, "tensorboard", os.path.abspath(self.tensorboard))
+        self._take_watchers()
         check_ranks(self.strategy, self.workers, self.servers)
         check_staleness(self.strategy, self.staleness, aware=self.staleness_aware)
         check_chunks(self.strategy, self.workers, self.chunks)
@@ -194,6 +188,15 @@ class Options(RunOptions):
             return len(self.emulated.nodes)
         listed = self.listed_hosts
         return sum(host.slots or 1 for host in listed) or self.nodes or 1
+
+    def _take_watchers(self) -> None:
+        """Raise for places where nobody can watch."""
+        for flag, place in (("--prometheus", self.prometheus), ("--dashboard", self.dashboard)):
+            if place is not None:
+                read_address(place, flag)
+        if self.tensorboard is not None:
+            check_folder("tensorboard", self.tensorboard)
+            object.__setattr__(self, "tensorboard", os.path.abspath(self.tensorboard))
 
     def _check_keep(self) -> None:
         if self.keep is None:

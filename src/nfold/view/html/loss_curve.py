@@ -57,7 +57,7 @@ def loss_curve(trained: Points, tested: Points) -> LossCurve | None:
         for what, (color, points) in given.items()
         if points
     )
-    caption = f"Each point is the mean of {together} points." if together > 1 else ""
+    caption = f"Training loss: each point is the mean of {together}." if together > 1 else ""
     return LossCurve(lines=lines, first_step=shape[0], last_step=shape[1], low=low, high=high, caption=caption)
 
 
