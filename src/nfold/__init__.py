@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nfold.version import __version__
 
 _HOME = {
-    "Advice": "core.advice",
+    "Advice": "core.findings.advice",
     "Averages": "core.options.averages",
     "Cluster": "core.cluster",
     "ModelGraph": "core.graph",
