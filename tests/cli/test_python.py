@@ -22,6 +22,11 @@ def script(nfold, tmp_path, monkeypatch):
     return tmp_path / "steady.py"
 
 
+@pytest.mark.parametrize("name", library.__all__)
+def test_every_name_of_the_package_is_found_where_it_lives(name):
+    assert getattr(library, name) is not None
+
+
 @pytest.mark.processes
 def test_leaving_the_loop_ends_the_run(script):
     """Encrypted, which must change nothing else."""

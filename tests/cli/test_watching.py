@@ -1,5 +1,7 @@
 """A run is looked after from another terminal."""
 
+import io
+import itertools
 import json
 import os
 import pty
@@ -8,6 +10,8 @@ import socket
 import sys
 import termios
 import threading
+import urllib.request
+from dataclasses import replace
 
 import pytest
 
@@ -41,8 +45,9 @@ def ask(capsys):
 @pytest.mark.processes
 def test_a_run_is_watched_stopped_and_gone_on_with_by_its_number(shell, nfold, ask):
     shell.environment["EPOCHS"] = "2000"
-    job = shell.start("train", "steady.py", "-n", "2", "--strategy", "ring")
-    assert next(line for line in job.stderr if line.startswith("epoch 2/"))
+    job = shell.start("train", "steady.py", "-n", "2", "--strategy", "ring", "--dashboard", "--prometheus", "0")
+    told = list(itertools.takewhile(lambda line: not line.startswith("epoch 2/"), job.stderr))
+    figures, page = (next(line for line in told if line.startswith(what)).split()[-1] for what in ("figures", "dash"))
     while not (state := json.loads(ask("top", "--json")))["step"]:
         PAUSE.wait(0.05)
     assert (state["phase"], state["total_steps"], len(state["ranks"])) == ("training", 10_000, 2)
@@ -51,8 +56,14 @@ def test_a_run_is_watched_stopped_and_gone_on_with_by_its_number(shell, nfold, a
     folder = str(shell.folder / "runs" / "steady-1")
     assert (run["ending"], run["pid"], run["folder"], run["strategy"]) == ("running", job.pid, folder, "ring")
     assert ask("logs", "--rank", "1") == "hello from the program\n"
-
-    stopped = ask("stop", "1")
+    assert re.search("^nfold_steps_total [1-9]", fetched(figures), re.MULTILINE)
+    assert "ring with 2 workers" in fetched(f"{page}parts.json")
+    port = int(page.split(":")[2].partition("/")[0])
+    with socket.create_connection(("127.0.0.1", port)) as silent:
+        stopped = ask("stop", "1")
+        assert silent.recv(1) == b"", "who looks holds up no end"
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
     told = r"run 1 is stopped: (\d+) of 10000 steps are done\. The checkpoint of step \1 is kept; go on with: "
     found = re.fullmatch(rf"{told}nfold train --resume {folder}\n", stopped)
     assert found, stopped
@@ -64,6 +75,11 @@ def test_a_run_is_watched_stopped_and_gone_on_with_by_its_number(shell, nfold, a
     assert more.code == 0, more.err
     (run,) = nfold("ps", "--json").document()["runs"]
     assert (run["number"], run["ending"], run["step"]) == (1, "done", int(found[1]) + 3)
+
+
+def fetched(address):
+    with urllib.request.urlopen(address, timeout=10) as answer:
+        return answer.read().decode()
 
 
 @pytest.fixture
@@ -125,3 +141,40 @@ def test_a_wrong_wait_is_told(nfold):
 def test_a_run_that_fails_before_it_trains_is_not_listed(nfold, tmp_path):
     assert nfold("train", "steady.py:nothing", "--debug").code == 2
     assert nfold("ps", "--json").document() == {"runs": []}
+
+
+class Printed(io.StringIO):
+    """Is watched by another thread."""
+
+    def __init__(self):
+        super().__init__()
+        self.has_lines = threading.Event()
+
+    def write(self, text):
+        super().write(text)
+        if self.getvalue().count("\n") >= 2:
+            self.has_lines.set()
+
+
+def test_a_run_is_shown_in_a_browser_until_it_ends(goes_on, monkeypatch):
+    printed, pages = Printed(), []
+
+    def look_and_end():
+        assert printed.has_lines.wait(10)
+        pages.append(fetched(printed.getvalue().split()[1] + "parts.json"))
+        user_database().update(replace(goes_on, ending="done", ended=2.0))
+
+    looking = threading.Thread(target=look_and_end, daemon=True)
+    looking.start()
+    monkeypatch.setattr(sys, "stdout", printed)
+    assert main(["top", str(goes_on.number), "--dashboard"]) == 0
+    looking.join(10)
+    assert 'id=\\"step\\">3<' in pages[0]
+    assert "step 3 of 9" in printed.getvalue(), "and then once more in the terminal"
+
+
+def test_a_page_that_makes_no_sense_is_refused(nfold, goes_on):
+    nfold("top", "--dashboard", "65536").check_explained("--dashboard 65536: the last port is 65535")
+    nfold("top", "--dashboard", "--json").check_explained("--dashboard shows a run until it ends, and --json once")
+    user_database().update(replace(goes_on, ending="done", ended=2.0))
+    nfold("top", "--dashboard").check_explained("--dashboard shows a run while it goes on, and that in", "nfold report")

@@ -1,6 +1,6 @@
 """A real browser without a window, spoken to over two pipes in the DevTools protocol.
 
-It is started so that it asks nothing of the network, and reads only the file that it is shown.
+It is started so that it asks nothing of the network, and reads only the page that it is shown.
 """
 
 import base64
@@ -82,12 +82,12 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
-    def open(self, path: Path, *, width: int, dark: bool = False) -> None:
-        """Show a page and wait until it has drawn itself."""
+    def open(self, page: Path | str, *, width: int, dark: bool = False) -> None:
+        """Show a page, a file's or one at an address, and wait until it has drawn itself."""
         self.complaints, self.requests = [], []
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         self.prefer("dark" if dark else "light")
-        self.call("Page.navigate", url=path.resolve().as_uri())
+        self.call("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         self.value(DRAWN)
 
     def prefer(self, scheme: str) -> None:

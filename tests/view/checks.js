@@ -90,7 +90,7 @@ globalThis.checks = (() => {
       if (seen && node.textContent.trim()) judge(node.textContent, rgba(getComputedStyle(element).color), behind(element));
     }
     const card = rgba(getComputedStyle(document.documentElement).getPropertyValue("--card"));
-    for (const figure of Bokeh.documents.flatMap((each) => each.roots())) {
+    for (const figure of (globalThis.Bokeh?.documents ?? []).flatMap((each) => each.roots())) {
       for (const axis of [...figure.xaxes, ...figure.yaxes].filter((each) => each.visible)) {
         judge(`ticks of ${axis.axis_label}`, rgba(axis.major_label_text_color), card);
         judge(`label ${axis.axis_label}`, rgba(axis.axis_label_text_color), card);
@@ -118,6 +118,12 @@ globalThis.checks = (() => {
     for (let done = 0; done < count; done += 1) await new Promise(requestAnimationFrame);
   }
 
-  return { charts, marks, tooWide, faintText, timelineWindow, strip, frames };
+  // Waits until an expression of the page holds.
+  async function until(holds) {
+    while (!holds()) await new Promise((done) => setTimeout(done, 20));
+    return true;
+  }
+
+  return { until, charts, marks, tooWide, faintText, timelineWindow, strip, frames };
 })();
 void 0;

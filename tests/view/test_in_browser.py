@@ -1,5 +1,6 @@
 """Pages in a real browser: drawn without a complaint, readable on wide and narrow screens, in light and dark."""
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from nfold.view.html import compare_page, run_page
 SIZES = [(1280, False), (400, True)]
 """Widths, each with whether the page is opened in the dark; a test then changes it to the other."""
 NAMES = [f"{width} pixels, opened {'dark' if dark else 'light'}" for width, dark in SIZES]
+CLI = Path(__file__).parents[1] / "cli"
 CHECKS = (Path(__file__).parent / "checks.js").read_text()
 
 
@@ -65,7 +67,7 @@ def trained(tmp_path_factory):
 
     path = list(sys.path)
     try:
-        script = Path(__file__).parents[1] / "cli" / "scripts" / "steady.py"
+        script = CLI / "scripts" / "steady.py"
         out = tmp_path_factory.mktemp("real") / "run"
         return train(script, workers=2, strategy="ring", steps=6, debug=True, out=out).folder / "report.html"
     finally:
@@ -129,3 +131,48 @@ def test_no_name_can_break_in(show, hostile):
     assert "broken in" not in shown.value("document.title").replace(name, "")
     assert shown.value("document.images.length") == 0
     assert shown.value("document.documentElement.scrollWidth") <= 400
+
+
+@pytest.fixture
+def going_on(tmp_path, monkeypatch):
+    """A run of two ranks, which are threads of this process, and the address of its page."""
+    from nfold.verbs.train import start
+
+    monkeypatch.setattr(sys, "path", [*sys.path, str(CLI / "brief")])
+    importlib.import_module("measuring_briefly").measure_briefly(monkeypatch.setattr)
+    monkeypatch.setenv("EPOCHS", "2000")
+    script, out = CLI / "scripts" / "steady.py", tmp_path / "run"
+    steps = start(script, workers=2, strategy="ring", debug=True, out=out, dashboard=0)
+    next(steps)
+    yield steps, (out / "log.txt").read_text().partition("dashboard: ")[2].split()[0]
+    steps.close()
+    sys.modules.pop("numbers_of_this_program", None)
+
+
+def test_a_run_that_goes_on_is_seen_to_move(going_on, browser):
+    steps, address = going_on
+    look = "[document.getElementById('step')?.textContent, document.querySelector('polyline')?.getAttribute('points')]"
+    browser.open(address, width=1280)
+    browser.value(CHECKS)
+    seen = []
+    for _ in steps:
+        step, curve = browser.value(look)
+        if step and curve and [step, curve] not in seen:
+            seen.append([step, curve])
+            if len({step for step, _ in seen}) == 3:
+                break
+    assert [int(step) for step, _ in seen] == sorted(int(step) for step, _ in seen)
+    assert len({curve for _, curve in seen}) >= 3, "the loss moves, too"
+    for width, scheme in ((1280, "light"), (400, "dark")):
+        browser.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        browser.prefer(scheme)
+        assert browser.value("document.documentElement.scrollWidth") <= width
+        assert browser.value("checks.tooWide()") == []
+        assert browser.value("checks.faintText()") == []
+    assert [url for url in browser.requests if not url.startswith((address, "data:"))] == []
+    assert browser.complaints == []
+
+    steps.close()
+    assert browser.value("checks.until(() => !document.getElementById('silence').hidden)")
+    assert "the command has ended" in browser.value("document.getElementById('silence').textContent")
+    assert browser.value("checks.faintText()") == []

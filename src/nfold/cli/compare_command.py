@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from nfold.cli.flags import add_json, add_options, names, numbers, only_result_on_stdout, wishes
 from nfold.cli.started_together import first_or_alone
-from nfold.core.options.run_options import flags_of
+from nfold.core.options.run_options import WATCHING, flags_of
 from nfold.errors import PlanError
 
 if TYPE_CHECKING:
     from nfold.core.findings.comparison import Comparison
 
 _COUNTS, _STRATEGIES = "1,2,4", "ring,ps"
-_ITS_OWN = ("workers", "strategy", "servers", "checkpoint_every", "keep", "stop_after")
+_ITS_OWN = ("workers", "strategy", "servers", "checkpoint_every", "keep", "stop_after", *WATCHING)
 """Options that it takes several of, or none."""
 
 

@@ -31,12 +31,22 @@ def add_option(parser: argparse.ArgumentParser, name: str) -> None:
     """Add the flags of one field of RunOptions, which says their names, type, choices and help."""
     what, kind = OPTIONS[name].metadata, kind_of(name)
     understood: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": what["told"]}
-    if kind is bool:
+    if what["bare"] is not None:
+        understood |= {"metavar": what["metavar"], "nargs": "?", "const": what["bare"], "type": _number}
+    elif kind is bool:
         understood["action"] = "store_false" if OPTIONS[name].default else "store_true"
     else:
         understood |= {"metavar": what["metavar"], "choices": what["choices"]}
         understood |= {"action": "append"} if kind is tuple else {"type": kind}
     parser.add_argument(*flags_of(name), **understood)
+
+
+def _number(text: str) -> int:
+    """Read what may stand behind a flag; it may also be what was meant to stand without one."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number. FILE.py or RUN stands before this flag.") from None
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from nfold.cli.flags import add_json, add_options, add_program, only_result_on_stdout, wishes
 from nfold.cli.started_together import first_or_alone
+from nfold.core.options.run_options import WATCHING
 
 
 def add_parser(commands: Any) -> None:
@@ -13,7 +14,7 @@ def add_parser(commands: Any) -> None:
     description = "Say what train would do and why the other strategies lost. Measures the program; trains nothing."
     parser = commands.add_parser("plan", help="say what train would do, and why", description=description)
     add_program(parser)
-    add_options(parser)
+    add_options(parser, without=WATCHING)
     parser.add_argument(
         "--cluster", metavar="FILE.toml", help="plan for the machines that it declares; a worker per node unless -n"
     )

@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any
 
 from nfold.core.findings.advice import Advice
-from nfold.core.options.run_options import RunOptions
+from nfold.core.options.run_options import WATCHING, RunOptions
 from nfold.core.options.whole import whole
 from nfold.core.text.durations import duration_s
 from nfold.core.text.units import count
@@ -41,6 +41,7 @@ NOT_ASKED = (
     "stop_after",
     "measure",
     "default_chunks",
+    *WATCHING,
 )
 """Options of runs that it does not take: it plans for one worker on each node, and trains nothing."""
 _SIZES = re.compile(r"\s*(?:(\d+)\s*:)?\s*(\d+)\s*")

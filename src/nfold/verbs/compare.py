@@ -9,7 +9,7 @@ from typing import Any
 
 from nfold.core.cluster import Cluster
 from nfold.core.findings.comparison import Architecture, Comparison, LeftOut
-from nfold.core.options.run_options import RunOptions
+from nfold.core.options.run_options import WATCHING, RunOptions
 from nfold.core.options.whole import whole
 from nfold.core.text.cluster_file import read_cluster
 from nfold.core.text.units import link_rate
@@ -129,7 +129,7 @@ class CompareOptions(RunOptions):
     observer: Observer | None = None
 
 
-@takes_options(CompareOptions, without=("strategy", "stop_after"))
+@takes_options(CompareOptions, without=("strategy", "stop_after", *WATCHING))
 def compare(program: Source, asked: CompareOptions, wishes: Wishes) -> Comparison:
     """Run every strategy with every number of workers and servers on all links, one after another.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from nfold.core.cluster import Cluster
 from nfold.core.job import Begun
-from nfold.core.options.run_options import LastingOptions, RunOptions, shared
+from nfold.core.options.run_options import WATCHING, LastingOptions, RunOptions, shared
 from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.core.text.units import count
@@ -227,7 +227,7 @@ def dry_run(program: Source, asked: RunOptions, wishes: Wishes) -> str:
     return dry_run_of(find_source(program), options, lambda _: None)
 
 
-@takes_options(PlanOptions)
+@takes_options(PlanOptions, without=WATCHING)
 def plan(program: Source, asked: PlanOptions, wishes: Wishes) -> Plan:
     """Say what `train` would do, and why the other strategies lost. Measures the program, trains nothing.
 
@@ -358,7 +358,8 @@ def _resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
             f"Leave out --chunks {asked}."
         )
     recorded = shared(LastingOptions, record)
-    saved = Options(**recorded, chunks=chunks, out=folder.path, emulate=record.emulated)
+    kept: dict[str, Any] = {"out": folder.path, "emulate": record.emulated, "tensorboard": record.tensorboard}
+    saved = Options(**recorded, chunks=chunks, **kept)
     given: dict[str, Any] = {key: value for key, value in wishes.items() if value is not None and key != "out"}
     given |= whole_numbers(given)
     if given.get("workers", 1) > chunks and given.get("strategy", record.strategy) not in (AUTO, Single.name, *PLACING):

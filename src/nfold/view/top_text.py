@@ -14,7 +14,7 @@ SILENT_S = 10.0
 """A state that is older is told with its age."""
 _BAR_COLUMNS = 30
 _MOST_EVENTS = 6
-_PER_RANK: dict[str, Callable[[RankState], str]] = {
+RANK_COLUMNS: dict[str, Callable[[RankState], str]] = {
     "rank": lambda rank: f"{rank.rank}" if rank.role == "worker" else f"{rank.rank} server",
     "node": lambda rank: rank.node,
     "compute": lambda rank: or_none(rank.compute_share, percent),
@@ -55,13 +55,17 @@ def top_text(
     return "\n\n".join(section.rstrip("\n") for section in sections if section) + "\n"
 
 
+def has_ended(state: RunState) -> bool:
+    """Whether its command has said how it ended."""
+    return state.phase in ("done", "stopped", "failed")
+
+
 def _head(state: RunState, run: ListedRun | None, folder: str, now: float) -> str:
     number = f"run {run.number}: " if run is not None else ""
     servers = f" and {count(state.servers, 'server')}" if state.servers else ""
     plan = f", {state.strategy} with {count(state.workers, 'worker')}{servers}" if state.strategy else ""
     phase = "lost: its process is gone" if run is not None and run.ending == "lost" else state.phase
-    goes_on = state.phase not in ("done", "stopped", "failed")
-    age = f", last heard {clock(now - state.at)} ago" if goes_on and now - state.at > SILENT_S else ""
+    age = f", last heard {clock(now - state.at)} ago" if not has_ended(state) and now - state.at > SILENT_S else ""
     return f"{number}{folder}, {phase}{plan}{age}"
 
 
@@ -86,12 +90,16 @@ def _figures(state: RunState) -> str:
     return "  ".join(each for each in told if each)
 
 
-def _parts_text(parts: TimeParts) -> str:
+def part_shares(parts: TimeParts) -> list[tuple[str, float, float]]:
+    """Return (name, seconds, share) of each part of a step."""
     seconds = {name: max(0.0, getattr(parts, field)) for name, field in PARTS.items()}
     step_s = sum(seconds.values())
-    width = max(map(len, seconds))
-    shares = {name: part_s / step_s if step_s > 0 else 0.0 for name, part_s in seconds.items()}
-    return "\n".join(f"{name:<{width}} {percent(share):>5} {_bar(share)}" for name, share in shares.items())
+    return [(name, part_s, part_s / step_s if step_s > 0 else 0.0) for name, part_s in seconds.items()]
+
+
+def _parts_text(parts: TimeParts) -> str:
+    width = max(map(len, PARTS))
+    return "\n".join(f"{name:<{width}} {percent(share):>5} {_bar(share)}" for name, _, share in part_shares(parts))
 
 
 def _events_text(state: RunState) -> str:
@@ -104,7 +112,9 @@ def _ranks_text(ranks: Sequence[RankState], most: int | None, look: Look) -> str
     if not ranks:
         return ""
     shown = ranks[:most]
-    table = render(list(_PER_RANK), [[cell(rank) for cell in _PER_RANK.values()] for rank in shown], look, numeric=True)
+    table = render(
+        list(RANK_COLUMNS), [[cell(rank) for cell in RANK_COLUMNS.values()] for rank in shown], look, numeric=True
+    )
     more = len(ranks) - len(shown)
     return f"{table}{count(more, 'more rank')}: --json has all\n" if more else table
 

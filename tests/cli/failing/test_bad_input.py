@@ -39,6 +39,15 @@ STEP_OF_399 = 1 + list(sample_order(400, epoch=0, seed=0)).index(399) // 16
         (["train", "faulty.py", "--steps", "0"], ["steps is 0", "at least 1"]),
         (["train", "faulty.py", "--seed", "9" * 23], ["--seed 99999999999999999999999: it must be", "2^64 - 1"]),
         (["train", "faulty.py", "--port", "65536"], ["port is 65536", "65535"]),
+        (["train", "faulty.py", "--prometheus", "x"], ["--prometheus x: it must be a port", "HOST:PORT"]),
+        (
+            ["train", "steady.py", "--prometheus", "192.0.2.1:0"],
+            ["--prometheus 192.0.2.1:0: cannot listen on 192.0.2.1"],
+        ),
+        (["train", "faulty.py", "--dashboard", "65536"], ["--dashboard 65536: the last port is 65535"]),
+        (["train", "faulty.py", "--tensorboard", ""], ["--tensorboard '': a folder needs a name"]),
+        (["train", "faulty.py", "--tensorboard", "faulty.py"], ["cannot write to", "faulty.py/faulty-1: Not a dir"]),
+        (["compare", "faulty.py", "--prometheus", "0"], ["there is no flag --prometheus"]),
         (["compare", "faulty.py", "--strategies", ","], ["--strategies names none", ", ".join(STRATEGY_NAMES)]),
         (["compare", "faulty.py", "-n", "1,two"], ["-n 1,two", "whole numbers"]),
         (["compare", "faulty.py", "-n", "0,1"], ["-n 0,1", "at least 1"]),
@@ -203,6 +212,21 @@ def test_a_page_of_error_text_is_one_line_and_the_log_has_the_rest(nfold, tmp_pa
     assert re.fullmatch(r"nfold: importing .*\nThe log has the .*: runs/faulty-1/log.txt\n", result.message)
     assert "line 99 of it" in (tmp_path / "runs" / "faulty-1" / "log.txt").read_text()
     (tmp_path / "runs" / "faulty-1" / "log.txt").unlink()
+
+
+def test_a_port_of_another_program_is_told_before_anything_is_started(nfold, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        for flag in ("--prometheus", "--dashboard"):
+            result = nfold("train", "faulty.py", flag, port)
+            result.check_explained(f"{flag} {port}: cannot listen on 127.0.0.1, port {port}: Address already in use")
+    assert not list(tmp_path.glob("runs/*"))
+
+
+def test_a_script_is_no_port(nfold):
+    result = nfold("train", "--dashboard", "faulty.py")
+    assert result.code == 2
+    assert "argument --dashboard: 'faulty.py' is no number. FILE.py or RUN stands before this flag." in result.err
 
 
 def test_only_what_a_failed_job_made_is_cleared_away(nfold, tmp_path, monkeypatch):

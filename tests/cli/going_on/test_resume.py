@@ -8,6 +8,7 @@ import signal
 
 import pytest
 import torch
+from event_reading import read_points
 from safetensors import safe_open
 from safetensors.torch import load_file
 
@@ -19,6 +20,7 @@ WAYS = {
     "ring x2, clipped, scheduled, autocast": ("-n", "2", "--strategy", "ring"),
 }
 SCRIPTS = {"ring x2, clipped, scheduled, autocast": "steady.py:elaborate"}
+CURVES = ("--tensorboard", "curves")
 RESUMED_AS_THREADS = ("single", "ring x2, clipped, scheduled, autocast")
 """Saves seconds; the bits are the same."""
 EPOCHS, STEPS_PER_EPOCH = 20, 5
@@ -31,7 +33,7 @@ EPOCHS, STEPS_PER_EPOCH = 20, 5
 def test_a_killed_job_goes_on_bit_for_bit(shell, nfold, wait_for_end, monkeypatch, one_core, way):
     monkeypatch.setenv("EPOCHS", str(EPOCHS))
     script = SCRIPTS.get(way, "steady.py")
-    whole = nfold("train", script, *WAYS[way], "--debug", "--json", "--out", "whole")
+    whole = nfold("train", script, *WAYS[way], "--debug", "--json", "--out", "whole", *CURVES)
     assert whole.code == 0, whole.err
 
     _kill_at_random(shell, wait_for_end, way, script, "killed")
@@ -49,6 +51,10 @@ def test_a_killed_job_goes_on_bit_for_bit(shell, nfold, wait_for_end, monkeypatc
     assert "the optimizer goes on with" not in resumed.err, "the checkpoint's settings are the program's"
     _check_equal(expected, load_file(shell.folder / "killed" / "model.safetensors"))
     assert _lines(shell.folder / "killed") == _lines(shell.folder / "whole"), "each step once, with the same loss"
+    assert len(list((shell.folder / "curves" / "killed").iterdir())) == 2, "it is drawn on without being asked again"
+    drawn, undisturbed = (read_points(shell.folder / "curves" / name) for name in ("killed", "whole"))
+    assert [step for step, _ in drawn["loss"]] == list(range(1, EPOCHS * STEPS_PER_EPOCH + 1))
+    assert [drawn[name] for name in ("loss", "accuracy")] == [undisturbed[name] for name in ("loss", "accuracy")]
 
 
 def test_a_run_goes_on_with_a_script_that_was_moved(nfold, tmp_path):
@@ -173,7 +179,7 @@ def test_a_run_of_one_chunk_goes_on_on_more_ranks_that_share_the_operators(nfold
 def _kill_at_random(shell, wait_for_end, way, script, out):
     """Kill the coordinator, and for one of the ways its ranks as well, in the middle of a random epoch."""
     epoch = random.Random(way).randrange(2, 5)
-    job = shell.start("train", script, *WAYS[way], "--checkpoint-every", "3", "--out", out)
+    job = shell.start("train", script, *WAYS[way], "--checkpoint-every", "3", "--out", out, *CURVES)
     assert next(line for line in job.stderr if line.startswith(f"epoch {epoch}/"))
     ranks = [pid for pid in shell.processes() if pid != job.pid]
     for pid in (job.pid, *(ranks if way == "ps x2 + 1 server" else ())):

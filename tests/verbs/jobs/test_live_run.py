@@ -24,11 +24,11 @@ def made(tmp_path):
     database = RunDatabase(tmp_path / "state" / "runs.sqlite3", wait_s=0.05)
     (tmp_path / "a.py").touch()
 
-    def make(*, goes_on=False):
+    def make(*, goes_on=False, watchers=()):
         folder = RunFolder(tmp_path / "run")
         folder.path.mkdir(exist_ok=True)
         source = ProgramSource.parse(str(tmp_path / "a.py"))
-        return LiveRun(source, folder, goes_on=goes_on, database=database), database, folder.path
+        return LiveRun(source, folder, goes_on=goes_on, database=database, watchers=watchers), database, folder.path
 
     return make
 
@@ -153,3 +153,20 @@ def test_a_folder_that_is_gone_is_told_once(made, happenings):
     assert len(notes) == 1
     assert notes[0].startswith("note: nfold top cannot show this run: cannot write ")
     assert database.runs()[0].ending == "stopped"
+
+
+class Watching:
+    def __init__(self):
+        self.taken, self.notes, self.states = [], [], []
+        self.take, self.noted, self.show = self.taken.append, self.notes.append, self.states.append
+
+
+def test_who_watches_a_run_that_goes_on_sees_it_before_its_first_step_and_how_it_ends(made, happenings):
+    watcher = Watching()
+    live, _, folder = made(goes_on=True, watchers=[watcher])
+    planned = happenings.planned(first_step=10)
+    play(live, planned)
+    live.noted("told")
+    assert (watcher.taken, watcher.notes) == ([planned], ["told"])
+    assert [(state.phase, state.step) for state in watcher.states] == [("building", 10), ("stopped", 10)]
+    assert not (folder / "state.json").exists()

@@ -22,7 +22,8 @@ EARLIER = {
 
 def test_a_record_of_an_earlier_version_is_read_whole():
     record = codec.loads(JobRecord, json.dumps(EARLIER))
-    assert codec.encode(record) == {**EARLIER, "on": None, "tls": False, "transport": "tcp", "env": None}
+    added = {"on": None, "tls": False, "transport": "tcp", "env": None, "tensorboard": None}
+    assert codec.encode(record) == {**EARLIER, **added}
 
 
 @pytest.mark.parametrize("gone", ["workers", "source", "total_steps"])

@@ -17,8 +17,8 @@ def test_a_signature_names_every_option_with_its_default(verb):
 
 @pytest.mark.parametrize(
     ("verb", "wrong"),
-    [(train, "worker"), (compare, "strategy"), (compare, "stop_after"), (start, "go_on")],
-    ids=["train", "compare", "comparison", "start"],
+    [(train, "worker"), (compare, "strategy"), (compare, "stop_after"), (start, "go_on"), (plan, "prometheus")],
+    ids=["train", "compare", "comparison", "start", "plan"],
 )
 def test_a_keyword_that_is_no_option_of_the_verb_is_refused_before_anything_is_looked_at(verb, wrong):
     with pytest.raises(TypeError, match=rf"{verb.__name__}\(\) got an unexpected keyword argument '{wrong}'"):

@@ -3,13 +3,15 @@
 import argparse
 import os
 import select
+import shlex
 import shutil
 import sys
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from nfold.cli.flags import add_json, add_run
+from nfold.cli.flags import add_json, add_option, add_run
+from nfold.errors import PlanError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +33,7 @@ def add_parser(commands: Any) -> None:
     )
     parser = commands.add_parser("top", help="watch a run", description=description)
     add_run(parser, unless_given="the newest of those that go on")
+    add_option(parser, "dashboard")
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -42,14 +45,38 @@ def run(parsed: argparse.Namespace) -> None:
     from nfold.verbs.jobs.run_list import find_run
 
     found, seen = find_run(parsed.named, prefers_running=True), look(sys.stdout)
-    if parsed.json:
+    if "dashboard" in parsed:
+        _show_page(found, parsed.dashboard, as_json=parsed.json)
+    elif parsed.json:
         print(codec.dumps(found.state(), indent=1))
         return
-    if found.listed is not None and found.is_running and seen.is_terminal and sys.stdin.isatty():
+    elif found.listed is not None and found.is_running and seen.is_terminal and sys.stdin.isatty():
         with suppress(KeyboardInterrupt):
             _watch(found, found.listed, seen)
-        found = find_run(str(found.listed.number))
+    if found.listed is not None:
+        found = find_run(str(found.listed.number))  # as it is now
     print(_text(found, seen), end="")
+
+
+def _show_page(found: "FoundRun", port: int, *, as_json: bool) -> None:
+    """Show a run in a browser until it ends, or Ctrl-C."""
+    from nfold.verbs.jobs.run_process import RunProcess
+    from nfold.verbs.options.addresses import read_address
+    from nfold.verbs.watching.dashboard import DashboardServer
+
+    if as_json:
+        raise PlanError("--dashboard shows a run until it ends, and --json once. Leave one of them out.")
+    if found.listed is None or not found.is_running:
+        raise PlanError(
+            f"--dashboard shows a run while it goes on, and that in {found.folder} does not. Its page is written at "
+            f"its end: nfold report {shlex.quote(str(found.folder))}"
+        )
+    read_address(port, "--dashboard")
+    found.check_here()
+    page = DashboardServer(found.folder, found.state).opened(port, lambda line: print(line, flush=True))
+    with suppress(KeyboardInterrupt), page, RunProcess(found.listed) as process:
+        while not process.has_ended(_REFRESH_S):
+            pass
 
 
 def _watch(found: "FoundRun", listed: "ListedRun", seen: "Look") -> None:

@@ -22,6 +22,7 @@ def option(
     flags: tuple[str, ...] | None = None,
     choices: tuple[str, ...] | None = None,
     least: int | None = None,
+    bare: int | None = None,
 ) -> Any:
     """Return a field of options.
 
@@ -32,8 +33,9 @@ def option(
         flags: None: `--` and its name; empty: it can be asked for in Python only.
         choices: the only texts that are understood; None: any.
         least: of a whole number; None: whoever understands it says so.
+        bare: what its flag means without a value; None: it has one.
     """
-    metadata = {"told": told, "metavar": metavar, "flags": flags, "choices": choices, "least": least}
+    metadata = {"told": told, "metavar": metavar, "flags": flags, "choices": choices, "least": least, "bare": bare}
     return field(default=default, metadata=metadata)
 
 
@@ -165,8 +167,27 @@ class RunOptions(JobOptions):
         "write a checkpoint and end with exit code 75 so long after the start: 90 (seconds), 30m, 3h, 1d",
         "TIME",
     )
+    prometheus: int | str | None = option(
+        None,
+        "give figures of the run to Prometheus at this port (0: any free one), on this machine only unless HOST is "
+        "another of its addresses",
+        "[HOST:]PORT",
+    )
+    tensorboard: str | Path | None = option(
+        None, "write the run's curves for TensorBoard, in a folder of the run's own in this one", "FOLDER"
+    )
+    dashboard: int | None = option(
+        None,
+        "show the run on a page of this machine while it goes on, at this port (any free one unless given); stands "
+        "after FILE.py or RUN",
+        "PORT",
+        least=0,
+        bare=0,
+    )
 
 
+WATCHING = ("prometheus", "tensorboard", "dashboard")
+"""Options that let others look at a run while it goes on: for verbs that train one."""
 OPTIONS: dict[str, Field[Any]] = {each.name: each for each in fields(RunOptions)}
 
 

@@ -4,7 +4,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Literal, Protocol
 
@@ -42,6 +42,22 @@ class Live(Protocol):
         ...
 
 
+class Watcher(Protocol):
+    """Is shown a run while it goes on. It holds nothing up and raises nothing: the run is what matters."""
+
+    def take(self, happening: object) -> None:
+        """Take in what the run's command was told."""
+        ...
+
+    def noted(self, text: str) -> None:
+        """Take in what the user is told."""
+        ...
+
+    def show(self, state: RunState) -> None:
+        """Take in how far the run is, about once a second, and once more at its end."""
+        ...
+
+
 class NotShown:
     """A job that no other terminal sees: a plan, a trial, a run of a comparison."""
 
@@ -70,6 +86,7 @@ class LiveRun:
         *,
         goes_on: bool,
         database: RunDatabase | None,
+        watchers: Sequence[Watcher] = (),
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -78,11 +95,12 @@ class LiveRun:
         folder: of the run.
         goes_on: whether the folder held this run before.
         database: of the user's runs; None: there is no place for one.
+        watchers: are shown the run, also before it is listed.
         clock: gives seconds, to say when it is time to show a new state.
         now: gives seconds since 1970.
         """
         self._folder, self._goes_on, self._database = folder, goes_on, database
-        self._clock, self._now = clock, now
+        self._watchers, self._clock, self._now = watchers, clock, now
         self._figures = RunFigures()
         self._shown_s = clock()
         self._row = ListedRun(
@@ -116,16 +134,18 @@ class LiveRun:
         """Take in an event that the run's command received."""
         before = self._figures.phase
         self._figures.take(happening, self._now())
-        if not self._is_begun:
-            if isinstance(happening, StepDone):
-                self._begin()
+        for watcher in self._watchers:
+            watcher.take(happening)
+        if not self._is_begun and isinstance(happening, StepDone):
+            self._begin()
         elif self._figures.phase != before or self._clock() - self._shown_s >= SHOWN_S:
-            self._shown_s = self._clock()
-            self._publisher.show(*self._seen())
+            self._show()
 
     def noted(self, text: str) -> None:
         """Take in a line that the user is told."""
         self._figures.note(text, self._now())
+        for watcher in self._watchers:
+            watcher.noted(text)
 
     def forget(self) -> None:
         """Remove the run from the list of runs: nothing of it is left."""
@@ -136,21 +156,29 @@ class LiveRun:
         self._is_begun = True
         self._publisher.begin(*self._seen(), goes_on=self._goes_on)
 
+    def _show(self) -> None:
+        if self._is_begun or self._watchers:
+            self._shown_s = self._clock()
+            row, state = self._seen()
+            if self._is_begun:
+                self._publisher.show(row, state)
+
     def _how_far(self) -> Literal["done", "stopped"]:
         state = self._figures.state(self._now())
         return "done" if state.total_steps and state.step >= state.total_steps else "stopped"
 
     def _end(self, phase: Literal["done", "stopped", "failed"], cause: str = "") -> None:
-        if not self._is_begun:
-            return
         self._figures.phase = phase
         if cause:
             self.noted(cause)
         row, state = self._seen()
-        self._publisher.end(replace(row, ending=phase, cause=cause, ended=state.at), state)
+        if self._is_begun:
+            self._publisher.end(replace(row, ending=phase, cause=cause, ended=state.at), state)
 
     def _seen(self) -> tuple[ListedRun, RunState]:
         state = self._figures.state(self._now())
+        for watcher in self._watchers:
+            watcher.show(state)
         row = replace(
             self._row,
             strategy=state.strategy,

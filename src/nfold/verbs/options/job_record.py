@@ -25,6 +25,8 @@ class JobRecord(LastingOptions):
     total_steps: int
     steps_per_epoch: int
     emulated: Cluster | None = None
+    tensorboard: str | None = None
+    """Absolute."""
     recipe: Recipe | None = None
     has_checkpoint: bool = False
     """Whether one was written: if it is not there, it was lost."""
@@ -55,6 +57,7 @@ def record_of(
         total_steps=planned.total_steps,
         steps_per_epoch=planned.steps_per_epoch,
         emulated=options.emulated,
+        tensorboard=None if options.tensorboard is None else str(options.tensorboard),
         recipe=planned.recipe,
         has_checkpoint=has_checkpoint,
         unkept=unkept,

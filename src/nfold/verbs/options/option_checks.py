@@ -26,6 +26,7 @@ from nfold.planning.asynchronous.asynchronous_strategies import check_staleness
 from nfold.planning.choosing.strategies import Single
 from nfold.planning.choosing.wishes import check_chunks, check_ranks
 from nfold.program import checked_seed
+from nfold.verbs.options.addresses import read_address
 from nfold.verbs.options.target import LAST_PORT, Target, read_target
 
 Wishes = Mapping[str, Any]
@@ -58,6 +59,7 @@ class Options(RunOptions):
         self._check_emulation()
         if self.port > LAST_PORT:
             raise PlanError(f"port is {self.port}: the last one is {LAST_PORT}. Use 0 for any free one.")
+        self._take_watchers()
         check_ranks(self.strategy, self.workers, self.servers)
         check_staleness(self.strategy, self.staleness, aware=self.staleness_aware)
         check_chunks(self.strategy, self.workers, self.chunks)
@@ -187,6 +189,15 @@ class Options(RunOptions):
         listed = self.listed_hosts
         return sum(host.slots or 1 for host in listed) or self.nodes or 1
 
+    def _take_watchers(self) -> None:
+        """Raise for places where nobody can watch."""
+        for flag, place in (("--prometheus", self.prometheus), ("--dashboard", self.dashboard)):
+            if place is not None:
+                read_address(place, flag)
+        if self.tensorboard is not None:
+            check_folder("tensorboard", self.tensorboard)
+            object.__setattr__(self, "tensorboard", os.path.abspath(self.tensorboard))
+
     def _check_keep(self) -> None:
         if self.keep is None:
             return
@@ -291,15 +302,30 @@ def check_faults(faults: Sequence[str]) -> None:
 
 
 def check_out(out: str | Path | None) -> None:
-    """Refuse a folder without a name: a variable that was not set would fill the current folder.
+    """Refuse a run's folder without a name.
 
     Raises:
         PlanError: it has none, or it is no path.
     """
-    if out is not None and not isinstance(out, str | Path):
-        raise PlanError(f"out is {out!r}: it must be the path of a folder")
-    if out == "":
-        raise PlanError("--out '': a folder needs a name. Leave out --out for a new one under runs/.")
+    if out is not None:
+        check_folder("out", out, " Leave out --out for a new one under runs/.")
+
+
+def check_folder(name: str, folder: str | Path, advice: str = "") -> None:
+    """Refuse a folder without a name: a variable that was not set would fill the current folder.
+
+    Args:
+        name: of the option.
+        folder: that was given.
+        advice: what to do where it has no name.
+
+    Raises:
+        PlanError: it has none, or it is no path.
+    """
+    if not isinstance(folder, str | Path):
+        raise PlanError(f"{name} is {folder!r}: it must be the path of a folder")
+    if folder == "":
+        raise PlanError(f"--{name} '': a folder needs a name.{advice}")
 
 
 def tell_shared_servers(nodes: Sequence[str], workers: int) -> str:

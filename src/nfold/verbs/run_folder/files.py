@@ -23,6 +23,7 @@ BEST = "best.safetensors"
 AVERAGE = "average.safetensors"
 EMULATED = "emulated.toml"
 STATE = "state.json"
+HISTORY = "history.jsonl"
 LOG = "log.txt"
 TRACE, REPORT, PAGE = "trace.json", "report.json", "report.html"
 PLANNED: dict[str, type] = {
@@ -39,7 +40,7 @@ NAMES: dict[type, str] = {
 """Of the file that holds a noun."""
 FILES = (
     *(*PLANNED, "job.json", TRACE, REPORT),
-    *("history.jsonl", LOG, STATE, CHECKPOINT, MODEL, BEST, AVERAGE, EMULATED),
+    *(HISTORY, LOG, STATE, CHECKPOINT, MODEL, BEST, AVERAGE, EMULATED),
 )
 _SENT = re.compile(rf"(checkpoint|model|average)-\d+{re.escape(PARTIAL)}")
 """Files that ranks send, while they come."""

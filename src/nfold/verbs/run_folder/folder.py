@@ -31,6 +31,7 @@ from nfold.verbs.run_folder.files import (
     CHECKPOINT,
     EMULATED,
     FILES,
+    HISTORY,
     LOG,
     MODEL,
     NAMES,
@@ -116,7 +117,7 @@ class RunFolder(WholeFiles):
         folder = cls(Path(out))
         folder.lock()
         try:
-            if (folder.path / "job.json").exists() or (folder.path / "history.jsonl").exists():
+            if (folder.path / "job.json").exists() or (folder.path / HISTORY).exists():
                 folder.clear_halves()
                 return folder, True
             folder._clear_plans()
@@ -359,8 +360,8 @@ class RunFolder(WholeFiles):
     def cut_history(self, last_step: int) -> None:
         """Drop the lines after a step, which a resumed run plays again."""
         lines = "".join(json.dumps(entry) + "\n" for entry in self.history(until=last_step))
-        self.write_whole("history.jsonl", lines.encode(), "the history")
+        self.write_whole(HISTORY, lines.encode(), "the history")
 
     @property
     def _history(self) -> Path:
-        return self.path / "history.jsonl"
+        return self.path / HISTORY

@@ -31,6 +31,7 @@ from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.running.job_recorder import JobRecorder
 from nfold.verbs.running.job_session import session_of
 from nfold.verbs.running.observer import Observer, StepInfo
+from nfold.verbs.watching.watchers import Watching, watchers_of, watching
 
 Asked = Literal["checkpoint"] | None
 """What a loop may ask of the step that it was handed; None: the next one."""
@@ -65,8 +66,11 @@ class Job:
         self._settings = replace(settings, begun=resumed.begun if resumed else None, measures_for=measures_for)
         self._clock, self._begun_s = clock, begun_s
         self._live: Live = NotShown()
+        self._watchers: list[Watching] = []
         if is_listed and folder is not None:
-            self._live = LiveRun(source, folder, goes_on=resumed is not None, database=user_database())
+            goes_on = resumed is not None
+            self._watchers = watchers_of(options, folder, goes_on=goes_on)
+            self._live = LiveRun(source, folder, goes_on=goes_on, database=user_database(), watchers=self._watchers)
         self._recorder = JobRecorder(
             source, options, self._settings, observer, folder=folder, resumed=resumed, live=self._live, clock=clock
         )
@@ -110,7 +114,7 @@ class Job:
 
     def _play_out(self) -> Generator[StepInfo, Asked, None]:
         try:
-            with self._live.shown(self._recorder.note):
+            with watching(self._watchers, self._recorder.note), self._live.shown(self._recorder.note):
                 yield from self._play()
         except Terminated as stop:
             raise (Terminated if self._recorder.kept.goes_on else KeyboardInterrupt)(self.what_is_kept()) from stop

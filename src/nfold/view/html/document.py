@@ -30,6 +30,7 @@ from nfold.errors import InternalError
 from nfold.version import __version__
 from nfold.view.explain import what_goes
 from nfold.view.html.charts import Chart
+from nfold.view.progress_line import loss_text
 from nfold.view.rendering import metric_text, or_none
 
 if TYPE_CHECKING:
@@ -40,30 +41,38 @@ _TEMPLATES = Path(__file__).parent / "templates"
 _LIBRARY = ("bokeh.min.js", "bokeh-api.min.js")
 
 
-def document(template: str, *, charts: Sequence[Chart], **values: Any) -> str:
+def document(template: str, *, charts: Sequence[Chart] = (), script: str | None = None, **values: Any) -> str:
     """Return a whole page. Whoever makes charts and tables bounds them, so that it stays below 2 MB.
 
     Args:
         template: name of a file under templates/.
         charts: in any order; the template says where each goes.
+        script: name of one there that asks the page's own server for more; None: the page asks nobody for anything.
         values: what else the template shows.
 
     Raises:
         InternalError: BokehJS, which draws the charts, is not installed.
     """
     scripts = _scripts() if charts else ()
+    if script is not None:
+        scripts = (*scripts, (_TEMPLATES / script).read_text(encoding="utf-8"))
     return (
         _environment()
         .get_template(template)
         .render(
             charts={chart.key: chart for chart in charts},
             scripts=scripts,
-            policy=_policy(scripts),
+            policy=_policy(scripts) + ("; connect-src 'self'" if script is not None else ""),
             style=(_TEMPLATES / "page.css").read_text(encoding="utf-8"),
             version=__version__,
             **values,
         )
     )
+
+
+def macros(template: str) -> Any:
+    """Return the macros of a template, as functions that make a part of a page each."""
+    return _environment().get_template(template).module
 
 
 def prose(text: str) -> "Markup":
@@ -116,6 +125,7 @@ def _environment() -> "Environment":
     for unit in (clock, count, duration, figure, link_rate, percent, rate, seconds, signed_percent, size):
         environment.filters[unit.__name__] = unit
     environment.globals.update(metric_text=metric_text, or_none=or_none, seconds=seconds, duration=duration)
+    environment.filters["loss"] = loss_text
     environment.filters["shell"] = shlex.join
     environment.filters["prose"] = prose
     environment.filters["what_goes"] = what_goes
