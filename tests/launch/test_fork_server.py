@@ -18,7 +18,7 @@ RANK = """
 import os, signal, socket, sys
 from nfold.launch.fork_server import ForkServer
 server = ForkServer("busy", lambda *_: signal.pause())  # hears nothing of its socket
-print(server._pid, flush=True)
+print(server._child.pid, flush=True)
 if sys.argv[1] == "started":
     ends = [socket.socketpair() for _ in range(2)]
     print(*[each.pid for each in server.start("x", [other for _, other in ends])], flush=True)
@@ -28,7 +28,7 @@ FAILING = """
 import socket
 from nfold.launch.fork_server import ForkServer
 server = ForkServer("fails", lambda *_: {}["nothing"])
-print(server.start("x", [socket.socketpair()[1]])[0].ended())
+print(server.start("x", [socket.socketpair()[1]])[0].ended(None))
 """
 
 
@@ -53,7 +53,7 @@ def gone(pid: int) -> bool:
 def test_its_processes_are_children_of_its_creator_and_know_what_was_known_when_it_was_forked():
     read, write = os.pipe()
     server = ForkServer("tells", tell)
-    its_number = server._pid
+    its_number = server._child.pid
     known.append("later")
     pairs = [socket.socketpair() for _ in range(3)]
     processes = server.start("a word", [other for _, other in pairs])
@@ -67,9 +67,9 @@ def test_its_processes_are_children_of_its_creator_and_know_what_was_known_when_
     assert not os.path.exists(f"/proc/{its_number}")
     os.kill(processes[0].pid, signal.SIGTERM)  # of a job manager
     pairs[0][0].shutdown(socket.SHUT_RDWR)
-    assert processes[0].ended() == "exited with code 0"
+    assert processes[0].ended(None) == "exited with code 0"
     processes[1].end(0.0)
-    assert processes[1].ended() == "was killed by signal 9 (SIGKILL)"
+    assert processes[1].ended(None) == "was killed by signal 9 (SIGKILL)"
     for process, (own, _) in zip(processes, pairs, strict=True):
         own.close()
         process.end(20.0)
@@ -88,7 +88,7 @@ def test_all_end_with_the_creator(how):
 
 def test_a_server_that_was_killed_is_told():
     server = ForkServer("tells", tell)
-    os.kill(server._pid, signal.SIGKILL)
+    os.kill(server._child.pid, signal.SIGKILL)
     own, other = socket.socketpair()
     with own, other, pytest.raises(OSError, match=r"starts them \(\d+\) was killed by signal 9"):
         server.start("a word", [other])

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from nfold.errors import RunError
-from nfold.launch.local_launcher import LocalLauncher, describe_exit
+from nfold.launch.child import describe_exit
+from nfold.launch.local_launcher import LocalLauncher
 from nfold.launch.output import LAST_BYTES, LINE_BYTES, MOST_BYTES, Output
 
 pytestmark = pytest.mark.timeout(30)

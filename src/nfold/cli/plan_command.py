@@ -4,6 +4,7 @@ import argparse
 import sys
 from typing import Any
 
+from nfold.cli.early_template import early_template
 from nfold.cli.flags import add_json, add_options, add_program, only_result_on_stdout, wishes
 from nfold.cli.started_together import first_or_alone
 from nfold.core.options.run_options import WATCHING
@@ -29,11 +30,11 @@ def run(parsed: argparse.Namespace) -> None:
     Raises:
         NfoldError: as `plan` does.
     """
-    from nfold.cli.terminal import look
-    from nfold.core import codec
-    from nfold.verbs.train import plan
-    from nfold.view import plan_table
+    with first_or_alone(parsed), only_result_on_stdout(parsed), early_template(parsed):
+        from nfold.cli.terminal import look
+        from nfold.core import codec
+        from nfold.verbs.train import plan
+        from nfold.view import plan_table
 
-    with first_or_alone(parsed), only_result_on_stdout(parsed):
         made = plan(parsed.program, cluster=parsed.cluster, **wishes(parsed))
     print(codec.dumps(made, indent=1) if parsed.json else plan_table(made, shows_all=parsed.all, look=look(sys.stdout)))

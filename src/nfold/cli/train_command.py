@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from nfold.cli.beginning import begun_s
+from nfold.cli.early_template import early_template
 from nfold.cli.flags import add_json, add_options, add_program, only_result_on_stdout, wishes
 from nfold.cli.started_together import first_or_alone
 from nfold.errors import PlanError
@@ -45,7 +46,7 @@ def run(parsed: argparse.Namespace) -> int:
         NfoldError: as the verbs do, or the flags contradict each other.
         KeyboardInterrupt: Ctrl-C.
     """
-    with first_or_alone(parsed):
+    with first_or_alone(parsed), early_template(parsed):
         return _run(parsed)
 
 

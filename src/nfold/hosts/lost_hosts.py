@@ -6,7 +6,7 @@ from nfold.errors import ClusterError, NfoldError, one_line
 from nfold.hosts.agent.agent import EXIT_LOST
 from nfold.hosts.agent_pool import HostAgent
 from nfold.hosts.manager import Manager, PlaceState
-from nfold.launch.local_launcher import describe_exit
+from nfold.launch.child import describe_exit
 
 LOOKS = 16
 """A manager hears of an end later than the connection does: how often it is asked, until it knows."""

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from nfold.errors import ClusterError
-from nfold.launch.local_launcher import TOKEN_VARIABLE, describe_exit
+from nfold.launch.child import OwnChild, describe_exit
+from nfold.launch.local_launcher import TOKEN_VARIABLE, Started
 
 _MODULE = "nfold.verbs.ranks.mpi_process"
 _FILES = ("PMI_FD", "PMI2_FD")
@@ -82,7 +83,7 @@ class MpiProcess:
 
     def begin(
         self, command: Sequence[str], environment: Mapping[str, str], folder: Path | None, output: Any
-    ) -> "subprocess.Popen[bytes]":
+    ) -> Started:
         """Let it become a member of the job; return its process, which a launcher ends.
 
         Args:
@@ -103,7 +104,7 @@ class MpiProcess:
             "folder": str(folder or ""),
         }
         socket.send_fds(self._line, [json.dumps(order).encode()], [output])
-        return self._process
+        return OwnChild(self._process)
 
     @property
     def has_left(self) -> bool:

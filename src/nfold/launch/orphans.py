@@ -9,13 +9,15 @@ All three are prctl(2): PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER.
 """
 
 import contextlib
-import ctypes
 import os
 import signal
+import threading
 from collections.abc import Iterator
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_counting = threading.Lock()
+_num_adopting = 0
 
 
 def end_with_parent(parent: int) -> None:
@@ -43,19 +45,29 @@ def outlive_parent() -> None:
 
 @contextlib.contextmanager
 def adopting() -> Iterator[None]:
-    """Become the parent of processes whose parent, a descendant of this process, ends meanwhile.
+    """Become the parent of processes whose parent, a descendant of this process, ends meanwhile; for any thread.
 
     Raises:
         OSError: the kernel refuses.
     """
-    _tell_kernel(_PR_SET_CHILD_SUBREAPER, 1)
+    _count(1)
     try:
         yield
     finally:
-        _tell_kernel(_PR_SET_CHILD_SUBREAPER, 0)
+        _count(-1)
+
+
+def _count(more: int) -> None:
+    """Adopt as long as a thread wants to: it is the whole process that does."""
+    global _num_adopting
+    with _counting:
+        _num_adopting += more
+        _tell_kernel(_PR_SET_CHILD_SUBREAPER, int(_num_adopting > 0))
 
 
 def _tell_kernel(option: int, value: int) -> None:
+    import ctypes  # a megabyte, in an agent that may wait for long
+
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, value, 0, 0, 0) != 0:
         number = ctypes.get_errno()

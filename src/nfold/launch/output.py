@@ -39,9 +39,15 @@ _LEFTOVER_READS = 64
 """At the end: more than a pipe holds. Who still prints then has outlived its member."""
 
 
-def mark_of(member: int, host: str = "") -> bytes:
-    """Return what a line of a member begins with in the log; `host` names another one than that of the command."""
-    return f"[{member} on {host}] ".encode() if host else f"[{member}] ".encode()
+def mark_of(member: int | None, host: str = "") -> bytes:
+    """Return what a line begins with in the log.
+
+    Args:
+        member: whose line it is; None: of the process that members are forked from.
+        host: if it is another one than that of the command.
+    """
+    who = "ranks" if member is None else member
+    return f"[{who} on {host}] ".encode() if host else f"[{who}] ".encode()
 
 
 class Output:
@@ -51,7 +57,7 @@ class Output:
         self,
         log: Path | None,
         *,
-        relay: Callable[[int, bytes], None] | None = None,
+        relay: Callable[[int | None, bytes], None] | None = None,
         most_bytes: int = MOST_BYTES,
         last_bytes: int = LAST_BYTES,
     ) -> None:
@@ -75,7 +81,7 @@ class Output:
         self._beyond_bytes = 0
         self._begun: dict[bytes, bytes] = {}
         """By mark: the line that a member has begun to print."""
-        self._members: dict[int, int] = {}
+        self._members: dict[int, int | None] = {}
         """By the end of a pipe that is read here."""
         self._taking = threading.Lock()
         self._ended, self._end = os.pipe()
@@ -89,16 +95,25 @@ class Output:
     def file_of(self, member: int) -> Iterator[int]:
         """Yield a descriptor for a member to inherit; the copy of this process is closed at the end of the block."""
         reads, writes = os.pipe()
-        os.set_blocking(reads, False)
-        with self._taking:
-            self._members[reads] = member
-        self._poll.register(reads, select.EPOLLIN)
+        self.read(reads, member)
         try:
             yield writes
         finally:
             os.close(writes)
 
-    def add(self, member: int, printed: bytes, host: str) -> None:
+    def read(self, pipe: int, member: int | None = None) -> None:
+        """Take in what comes through a pipe, and close it in the end.
+
+        Args:
+            pipe: descriptor of the end that is read.
+            member: who prints into it; None: the process that members are forked from.
+        """
+        os.set_blocking(pipe, False)
+        with self._taking:
+            self._members[pipe] = member
+        self._poll.register(pipe, select.EPOLLIN)
+
+    def add(self, member: int | None, printed: bytes, host: str) -> None:
         """Take in what a member on another host has printed; any thread may call this."""
         with self._taking:
             self._keep(member, printed, host)
@@ -172,7 +187,7 @@ class Output:
             self._tail = (self._tail + _marked(b"", [begun]))[-_TAIL_BYTES:]
             self._put(_marked(mark_of(member), [begun]))
 
-    def _keep(self, member: int, printed: bytes, host: str = "") -> None:
+    def _keep(self, member: int | None, printed: bytes, host: str = "") -> None:
         if self._relay is not None:
             self._relay(member, printed)
             return

@@ -20,7 +20,7 @@ from nfold.planning.choosing.strategies import SERVING, STRATEGY_NAMES
 from nfold.runtime.measuring.probing_rounds import with_rate
 from nfold.verbs.options.keywords import takes_options
 from nfold.verbs.options.option_checks import Options, Wishes, check_faults, check_out, nodes_of_ranks
-from nfold.verbs.ranks.starting import check_room
+from nfold.verbs.ranks.starting import check_room, forking_all
 from nfold.verbs.results.conclusion import ComparedRun, concluded
 from nfold.verbs.results.pages import write_comparison
 from nfold.verbs.run_folder.folder import RunFolder
@@ -166,11 +166,13 @@ def compare(program: Source, asked: CompareOptions, wishes: Wishes) -> Compariso
     check_shares(wishes, sweep, cluster)
     source = find_source(program)
     tell, entries = asked.observer or NullObserver(), list[ComparedRun]()
-    with _parent(wishes.get("out"), name_of(source)) as parent:
+    with contextlib.ExitStack() as stack:
+        parent = stack.enter_context(_parent(wishes.get("out"), name_of(source)))
         for why in (*sweep.left_out(), *_faults_left_out(wishes, sweep, cluster)):
             tell.noted(why)
         runs = [(cell, options_of(cell, wishes, sweep, cluster, parent)) for cell in sweep.cells()]
         check_room(source, max((options for _, options in runs), key=lambda each: each.workers + each.servers))
+        stack.enter_context(forking_all(source, runs[0][1]))
         left_out: list[LeftOut] = []
         for cell, options in runs:
             tell.noted(f"{cell.folder} ..")

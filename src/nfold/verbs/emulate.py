@@ -11,10 +11,10 @@ from pathlib import Path
 from nfold.core.cluster import Cluster
 from nfold.core.text.cluster_file import read_cluster
 from nfold.errors import ClusterError
+from nfold.launch.child import describe_exit
 from nfold.launch.emulation import EmulatedCluster, FaultClock, emulated, parse_fault
 from nfold.launch.emulation.namespaces import DEVICE
 from nfold.launch.emulation.node_command import NodeCommand
-from nfold.launch.local_launcher import describe_exit
 from nfold.launch.stopping import hearing
 from nfold.machine.memory_check import check_cluster_memory
 from nfold.verbs.ranks.starting import BYTES_PER_RANK

@@ -63,20 +63,21 @@ def test_a_rank_that_dies_at_import(shell):
 
 @pytest.mark.processes
 @pytest.mark.parametrize("command", ["train", "plan"])
-def test_a_rank_that_dies_before_it_can_speak(shell, command):
+def test_ranks_that_die_before_they_can_speak(shell, command):
     (shell.folder / "early").mkdir()
     (shell.folder / "early" / "sitecustomize.py").write_text(
         "import os, sys\n"
-        "if sys.orig_argv[-4:-2] == ['--member', '1']:\n"
+        "if 'nfold.verbs.ranks.rank_template' in sys.orig_argv:\n"
         "    print('bad library', flush=True)\n"
         "    os._exit(4)\n"
     )
-    shell.environment["PYTHONPATH"] = str(shell.folder / "early")
+    shell.environment["PYTHONPATH"] = os.pathsep.join((str(shell.folder / "early"), os.environ["PYTHONPATH"]))
 
     result = shell.run(command, "steady.py", *RING)
 
     result.check_explained(
-        "rank 1 exited with code 4 before it reached", "The last lines that ranks printed:\n  bad library"
+        "rank 0 could not be started: the process that ranks are forked from exited with code 4 before it reached",
+        "The last lines that ranks printed:\n  bad library",
     )
 
 
@@ -90,14 +91,14 @@ def test_ranks_that_can_hear_nothing_while_they_import_end_with_the_command(shel
         f"with open({str(pipe)!r}, 'w') as file: print(os.getpid(), file=file)\n"
         "while True: ctypes.PyDLL(None).pause()  # keeps the interpreter's lock, as loading a library does\n"
     )
-    shell.environment["PYTHONPATH"] = str(shell.folder / "slow")
+    shell.environment["PYTHONPATH"] = os.pathsep.join((str(shell.folder / "slow"), os.environ["PYTHONPATH"]))
     job = shell.start("train", "steady.py", *RING)
     with open(os.open(pipe, os.O_RDWR)) as importing:  # never closed in between: what came meanwhile would be lost
-        ranks = [int(importing.readline()) for _ in range(2)]
+        template = int(importing.readline())
 
     job.kill()
 
-    assert wait_for_end(ranks, 2.0) < 2
+    assert wait_for_end([template], 2.0) < 2
     assert shell.processes() == []
     job.communicate()
 
@@ -148,7 +149,7 @@ def test_a_rank_that_is_stopped_is_told_and_given_up(shell, monkeypatch, wait_fo
     class Stopper(NullObserver):
         def stepped(self, done):
             if done.step == 2:
-                ranks.extend(sorted(children(os.getpid())))
+                ranks.extend(sorted(forked_ranks(os.getpid())))
                 os.kill(ranks[1], signal.SIGSTOP)
 
         def noted(self, text):
@@ -175,11 +176,11 @@ def test_a_rank_that_is_stopped_is_told_and_given_up(shell, monkeypatch, wait_fo
     assert "The log has" in caught.value.__notes__[-1]
 
 
-def children(parent: int) -> list[int]:
-    """Return the processes that a process has started and not reaped."""
-    return [
-        int(pid) for task in Path(f"/proc/{parent}/task").iterdir() for pid in (task / "children").read_text().split()
-    ]
+def forked_ranks(parent: int) -> list[int]:
+    """Return the children of a process that are ranks."""
+    tasks = Path(f"/proc/{parent}/task").iterdir()
+    children = [pid for task in tasks for pid in (task / "children").read_text().split()]
+    return [int(pid) for pid in children if Path(f"/proc/{pid}/comm").read_text() == "nfold-rank\n"]
 
 
 @pytest.mark.processes

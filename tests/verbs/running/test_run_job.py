@@ -111,7 +111,7 @@ def test_a_job_that_is_stopped_while_its_cluster_is_removed_says_so(tmp_path, mo
     monkeypatch.setattr("nfold.verbs.running.run_job.emulated_ranks", box)
     monkeypatch.setattr("nfold.verbs.running.run_job.check_room", lambda *_: None)
     monkeypatch.setattr("nfold.verbs.running.run_job.own_threads", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(job, "_session", lambda _: contextlib.nullcontext(SimpleNamespace(run=lambda: iter(()))))
+    monkeypatch.setattr(job, "_session", lambda *_: contextlib.nullcontext(SimpleNamespace(run=lambda: iter(()))))
     monkeypatch.setattr(job, "_complete", lambda _: None)
     with pytest.raises(KeyboardInterrupt):
         list(job.play())
@@ -133,7 +133,7 @@ def test_a_loop_that_is_left_early_is_summed_up_when_all_is_removed(tmp_path, mo
     monkeypatch.setattr("nfold.verbs.running.run_job.emulated_ranks", box)
     monkeypatch.setattr("nfold.verbs.running.run_job.check_room", lambda *_: None)
     monkeypatch.setattr("nfold.verbs.running.run_job.own_threads", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(job, "_session", lambda _: contextlib.nullcontext(OneStep()))
+    monkeypatch.setattr(job, "_session", lambda *_: contextlib.nullcontext(OneStep()))
     monkeypatch.setattr(job, "_hear", lambda _: StepInfo(step=1, epoch=1, loss=0.0, step_s=0.1))
     monkeypatch.setattr(job, "_complete", lambda phases: happened.append(phases.book("ending").keys()))
     job.outcome.interrupted = True

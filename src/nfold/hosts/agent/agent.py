@@ -35,10 +35,11 @@ from nfold.hosts.host_facts import facts_of_this_host
 from nfold.hosts.program_files.environment import EnvironmentMaker
 from nfold.hosts.program_files.lock_file import LockFile
 from nfold.hosts.program_files.unpacked import ProgramCache
-from nfold.launch.local_launcher import LocalLauncher, spawn
+from nfold.launch.local_launcher import Begin, LocalLauncher
 from nfold.launch.mpi_process import LEAVE_S, MpiProcess
-from nfold.launch.rank_command import rank_command
+from nfold.launch.rank_command import rank_command, template_command
 from nfold.launch.stopping import hearing
+from nfold.launch.template import Template
 from nfold.machine.user_folders import cache_folder
 from nfold.runtime.control.channel import ChannelClosed, Message, SocketChannel, connect
 from nfold.runtime.rank.heartbeat import Heartbeat
@@ -86,6 +87,7 @@ class Agent:
         self._environments = EnvironmentMaker(_cache_folder() / "environments")
         self._wanted: Message = {}
         self._mpi = mpi
+        self._template: Template | None = None
         self._launcher: LocalLauncher | None = None
         self._meeting: Meeting | None = None
 
@@ -178,10 +180,20 @@ class Agent:
                 self._send("failed", why=str(error))
 
     def _hold(self, folder: Path, interpreter: str) -> None:
-        command = rank_command(folder / self._wanted["script"], self._wanted["function"], interpreter)
-        begin = spawn if self._mpi is None else self._mpi.begin
-        self._launcher = LocalLauncher(command, None, relay=self._relay, folder=folder, begin=begin)
+        script = folder / self._wanted["script"]
+        command = rank_command(script, self._wanted["function"], interpreter)
+        begin, printed = self._ways_to_begin(script, interpreter)
+        self._launcher = LocalLauncher(
+            command, None, relay=self._relay, folder=folder, begin=begin, printed_for_all=printed
+        )
         self._send("holds")
+
+    def _ways_to_begin(self, script: Path, interpreter: str) -> tuple[Begin, int | None]:
+        """Return what starts a member, in MPI or as a fork, and what is printed for all."""
+        if self._mpi is not None:
+            return self._mpi.begin, None
+        self._template = Template(template_command(script, interpreter))
+        return self._template.begin, self._template.printed
 
     def _start(self, member: int) -> None:
         """Start a member. By the main thread: the kernel ends a member with the thread that started it."""
@@ -200,7 +212,7 @@ class Agent:
         except ChannelClosed:
             return  # nobody is left to tell
 
-    def _relay(self, member: int, printed: bytes) -> None:
+    def _relay(self, member: int | None, printed: bytes) -> None:
         try:
             self._channel.send({"is": "output", "member": member}, printed)
         except ChannelClosed:
@@ -210,6 +222,8 @@ class Agent:
         """End members, after a while in which those that are done leave by themselves, and MPI with them."""
         if self._launcher is not None:
             self._launcher.stop(max(grace_s, LEAVE_S) if grace_s and self._mpi is not None else grace_s)
+        if self._template is not None:
+            self._template.close()
 
     def _send(self, what: str, **told: Any) -> None:
         self._channel.send({"is": what, **told})

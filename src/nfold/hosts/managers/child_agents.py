@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Collection
 
 from nfold.hosts.manager import PlaceState
-from nfold.launch.local_launcher import describe_exit
+from nfold.launch.child import describe_exit
 
 _MOST_LINES = 3
 _END_S = 3.0

@@ -19,7 +19,8 @@ from typing import Any
 
 from nfold.capture.batches.joining import Batch
 from nfold.errors import ProgramError, RunError
-from nfold.launch.fork_server import Forked, ForkServer
+from nfold.launch.child import Child
+from nfold.launch.fork_server import ForkServer
 from nfold.machine.resident_memory import peak_bytes
 from nfold.runtime.data.passing import Closed, receive, send
 from nfold.runtime.data.reading import ReadPart, Which
@@ -185,9 +186,7 @@ class LoadersReader:
 class _Loader:
     """One of them, seen from its rank. One thread at a time may ask it."""
 
-    def __init__(
-        self, number: int, process: Forked, connection: socket.socket, items: Mapping[str, int | None]
-    ) -> None:
+    def __init__(self, number: int, process: Child, connection: socket.socket, items: Mapping[str, int | None]) -> None:
         self._number, self._process, self._connection, self._items = number, process, connection, items
         self._objection: str | None = None
         """None: it is not known yet whether there is one."""
@@ -219,7 +218,7 @@ class _Loader:
     def _lost(self, what: Which, part: ReadPart) -> RunError:
         items = f"{', '.join(map(str, part.indices[:_NAMED]))}{' ..' if len(part.indices) > _NAMED else ''}"
         return RunError(
-            f"loader {self._number} (process {self.pid}) {self._process.ended()} while it read items {items} of "
+            f"loader {self._number} (process {self.pid}) {self._process.ended(None)} while it read items {items} of "
             f"{what}(). {_HINT}"
         )
 

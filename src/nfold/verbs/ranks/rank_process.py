@@ -7,18 +7,13 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
 
 from nfold.launch.local_launcher import TOKEN_VARIABLE
 from nfold.launch.orphans import end_with_parent, outlive_parent
-from nfold.machine.heap import keep_freed
-from nfold.machine.user_folders import cache_folder
-from nfold.program import Program, ProgramSource
 from nfold.runtime.control.channel import ChannelClosed, SocketChannel, connect
 from nfold.runtime.control.orders import Orders
 from nfold.runtime.data.torch_compiler import leave_compiler_out
-from nfold.runtime.rank.heartbeat import Heartbeat, WatchedWiring
+from nfold.runtime.rank.heartbeat import Heartbeat
 from nfold.runtime.rank.rank_tools import Wiring
 
 Wire = Callable[[argparse.Namespace, str, str], Wiring]
@@ -27,7 +22,7 @@ Wire = Callable[[argparse.Namespace, str, str], Wiring]
 
 def main() -> int:
     """Dial the coordinator and do what it says."""
-    return be_rank(sys.argv[1:], _tcp_wiring)
+    return be_rank(sys.argv[1:], tcp_wiring)
 
 
 def be_rank(words: Sequence[str], wire: Wire, *, leave: Callable[[], object] = lambda: None) -> int:
@@ -65,34 +60,15 @@ def _work(arguments: argparse.Namespace, channel: SocketChannel, wire: Callable[
     # Only now, connected and listening, load torch: that takes seconds, in which the coordinator may go away.
     leave_compiler_out()
     gc.disable()  # what is imported stays: to look through it for garbage, again and again, takes half a second
-    from nfold.cache import ReadRecorder, Store
-    from nfold.launch.fork_server import ForkServer
-    from nfold.profiling.recall import Recall
-    from nfold.runtime.data.loader_process import read_for_rank
-    from nfold.runtime.data.loaders import LoaderPool
-    from nfold.runtime.rank.worker import Worker
-    from nfold.verbs.ranks.toolbox import Toolbox
+    from nfold.verbs.ranks.rank_work import worker_of
 
-    source = ProgramSource(path=Path(arguments.script), function=arguments.function)
-    # Only until here nothing of the user's runs in this process: its threads are ours and hold no lock for long.
-    loader_pool = LoaderPool(ForkServer("nfold-loader", partial(read_for_rank, source)))
-    keep_freed()
-    worker = Worker(
-        arguments.member,
-        channel,
-        orders,
-        lambda: _load(source),
-        WatchedWiring(wire(), heartbeat),
-        Toolbox(recall=Recall(str(source), Store(cache_folder()), ReadRecorder())),
-        script=source.path,
-        loader_pool=loader_pool,
-        owns_process=True,
-    )
+    worker = worker_of(arguments, channel, orders, heartbeat, wire)
     outlive_parent()
     return worker.run()
 
 
-def _tcp_wiring(arguments: argparse.Namespace, host: str, token: str) -> Wiring:
+def tcp_wiring(arguments: argparse.Namespace, host: str, token: str) -> Wiring:
+    """Return the ways to other ranks over TCP, as `Wire`."""
     from nfold.verbs.ranks.toolbox import TcpWiring
 
     return TcpWiring(arguments.member, host, token, _delays_s(arguments))
@@ -105,15 +81,6 @@ def _leave_signals_to_launcher() -> None:
     """
     signal.signal(signal.SIGTERM, lambda *_: None)
     os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL) and None)
-
-
-def _load(source: ProgramSource) -> Program:
-    """Load the program; what is there by now is never garbage, and what comes is looked through as usual."""
-    try:
-        return source.load()
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def _end_at_once() -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from nfold.launch.launcher import Launcher
 from nfold.launch.local_launcher import LocalLauncher
-from nfold.launch.rank_command import rank_command
+from nfold.launch.rank_command import rank_command, template_command
+from nfold.launch.template import Template, shared_template, template_of_job
 from nfold.launch.thread_launcher import ThreadLauncher
 from nfold.machine.memory_check import check_cluster_memory, check_machine_memory
 from nfold.program import Program, ProgramSource
@@ -48,6 +49,25 @@ def check_room(source: Source, options: Options) -> None:
     check_machine_memory(f"{count} rank{'s' if count > 1 else ''}", count, BYTES_PER_RANK)
 
 
+def forking(source: Source, options: Options) -> contextlib.AbstractContextManager[Template | None]:
+    """Keep a process that a job's ranks are forked from, where they are processes of this machine itself."""
+    if isinstance(source, Program) or not _are_forked(options):
+        return contextlib.nullcontext()
+    return template_of_job(template_command(source.path))
+
+
+def forking_all(source: Source, options: Options) -> contextlib.AbstractContextManager[None]:
+    """Keep the same one for all jobs of a block."""
+    if isinstance(source, Program) or not _are_forked(options):
+        return contextlib.nullcontext()
+    return shared_template(template_command(source.path))
+
+
+def _are_forked(options: Options) -> bool:
+    """On the nodes of an emulated cluster each is a program of its own, and other hosts have templates themselves."""
+    return not options.debug and options.emulated is None and options.target is None
+
+
 def own_threads(source: Source, options: Options) -> contextlib.AbstractContextManager[None]:
     """Give this process its own number of torch threads back after ranks that were threads of it."""
     if not _are_threads(source, options):
@@ -86,6 +106,7 @@ def find_ways(
     *,
     emulated: EmulatedRanks | None,
     hosts: RemoteHosts | None,
+    template: Template | None,
     log: Path | None,
     token: str,
     events: Events,
@@ -100,6 +121,7 @@ def find_ways(
         world_size: ranks, dedicated servers included.
         emulated: where ranks live in an emulated cluster.
         hosts: where ranks live on other hosts; they have arrived.
+        template: forks ranks that are processes of this machine; None: each is a program of its own.
         log: takes what ranks print.
         token: they prove that they know it.
         events: what they say is put there.
@@ -111,7 +133,12 @@ def find_ways(
     if isinstance(source, Program) or options.debug:
         return _threads(source, world_size, events, spools)
     command = rank_command(source.path, source.function)
-    launcher = LocalLauncher(command, log, place=emulated.place) if emulated else LocalLauncher(command, log)
+    if emulated:
+        launcher = LocalLauncher(command, log, place=emulated.place)
+    elif template is not None:
+        launcher = LocalLauncher(command, log, begin=template.begin, printed_for_all=template.printed)
+    else:
+        launcher = LocalLauncher(command, log)
     host = emulated.control_socket if emulated else HOST
     return launcher, SocketControlServer(
         host,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nfold.core.job import JobSettings
+from nfold.launch.template import Template
 from nfold.program import Program, ProgramSource
 from nfold.runtime.coordinator.coordinator import Coordinator
 from nfold.runtime.coordinator.session import Session
@@ -31,6 +32,7 @@ def session_of(
     *,
     emulated: EmulatedRanks | None,
     hosts: RemoteHosts | None,
+    template: Template | None,
     patience: Patience,
     stop_in_s: float | None,
     tell: Callable[[str], None],
@@ -46,6 +48,7 @@ def session_of(
         resumed: where an earlier run stopped; None: it begins.
         emulated: where ranks live; None: in this machine itself, or on other hosts.
         hosts: where ranks live; None: on this machine.
+        template: forks ranks that are processes of this machine; None: each is a program of its own.
         patience: with ranks that are silent.
         stop_in_s: seconds until the run must stop; None: it need not.
         tell: takes lines for the log.
@@ -68,6 +71,7 @@ def session_of(
         settings.world_size,
         emulated=emulated,
         hosts=hosts,
+        template=template,
         log=folder.log if folder else None,
         token=token,
         events=events,

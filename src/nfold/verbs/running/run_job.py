@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from nfold.errors import CUT, NfoldError, Terminated
 from nfold.launch.stopping import hearing
+from nfold.launch.template import Template
 from nfold.program import Program, ProgramSource
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
@@ -22,7 +23,7 @@ from nfold.verbs.options.job_record import Resumed
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.ranks.emulated_ranks import EmulatedRanks, emulated_ranks
 from nfold.verbs.ranks.remote_hosts import CommandSide, RemoteHosts, remote_hosts
-from nfold.verbs.ranks.starting import check_room, own_threads, tell_traffic, token_for
+from nfold.verbs.ranks.starting import check_room, forking, own_threads, tell_traffic, token_for
 from nfold.verbs.results.pages import write_documents
 from nfold.verbs.results.phases import ENDING, SUMMING_UP, Phases
 from nfold.verbs.results.summary import RunOutcome, summarise, typed
@@ -144,7 +145,8 @@ class Job:
             self._hosts = ending.enter_context(self._bring_hosts(events, lambda: not stops.empty()))
             if traffic := tell_traffic(self._source, self._options):
                 self._recorder.note(traffic)
-            session = self.session = ending.enter_context(self._session(events))
+            template = ending.enter_context(forking(self._source, self._options))
+            session = self.session = ending.enter_context(self._session(events, template))
             if not stops.empty() or self._terminations:
                 session.interrupt(by_manager=bool(self._terminations))
             ending.callback(self._recorder.write_history)
@@ -188,7 +190,7 @@ class Job:
             phases.returned()
         session.ask_for_step()
 
-    def _session(self, events: "queue.SimpleQueue[ev.Event]") -> Session:
+    def _session(self, events: "queue.SimpleQueue[ev.Event]", template: Template | None) -> Session:
         return session_of(
             self._source,
             self._options,
@@ -197,6 +199,7 @@ class Job:
             self._resumed,
             emulated=self._emulated,
             hosts=self._hosts,
+            template=template,
             patience=self._patience,
             stop_in_s=self._left_s(),
             tell=self._recorder.log,
