@@ -1,4 +1,4 @@
-"""A program of nfold under Ray Train, two workers on the nodes of a Ray: SCRIPT[:FUNCTION] BEGUN ADDRESS.
+"""A program of nfold under Ray Train, workers on nodes of a Ray: SCRIPT[:FUNCTION] BEGUN ADDRESS WORKERS.
 
 Writes the file BEGUN after its first step, and ends.
 """
@@ -33,14 +33,16 @@ def work(given: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Ask Ray for two workers and wait for them."""
+    """Ask Ray for workers and wait for them."""
     import ray
     from ray.train import ScalingConfig
     from ray.train.torch import TorchTrainer
 
-    script, begun, address = sys.argv[1:]
+    script, begun, address, workers = sys.argv[1:]
     ray.init(address=address, log_to_driver=False)
-    scaling = ScalingConfig(num_workers=2, placement_strategy="STRICT_SPREAD", resources_per_worker={"CPU": 1})
+    scaling = ScalingConfig(
+        num_workers=int(workers), placement_strategy="STRICT_SPREAD", resources_per_worker={"CPU": 1}
+    )
     TorchTrainer(work, train_loop_config={"script": script, "begun": begun}, scaling_config=scaling).fit()
 
 

@@ -1,6 +1,6 @@
-"""The digits on two hosts, however one comes to them: result, bytes, and seconds from the command to the first step.
+"""The digits on two or four hosts by each way to them: result, bytes, and seconds from the command to the first step.
 
-Hosts are made on this machine: two servers of OpenSSH, two nodes of a real Slurm, two processes of Open MPI, and two
+Hosts are made on this machine: servers of OpenSSH, nodes of a real Slurm, processes of Open MPI, and
 nodes of YARN and of Ray where those are here. Beside them the same model under DistributedDataParallel, started by
 torchrun, srun, mpirun and Ray Train on the same hosts.
 """
@@ -27,12 +27,11 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 for folder in (HERE.parent, ROOT / "tests" / "cli" / "hosts", ROOT / "tests" / "rigs"):
     sys.path.insert(0, str(folder))
-from environment import write  # noqa: E402  a script's siblings are found only after this
+from environment import known, write  # noqa: E402  a script's siblings are found only after this
 from slurm_cluster import SlurmCluster  # noqa: E402
 from sshd import servers  # noqa: E402
 from yarn_cluster import YarnRig, missing  # noqa: E402
 
-HOSTS = 2
 PROGRAM = HERE / "program.py"
 DDP = HERE.parent / "start" / "ddp.py"
 HERE_ALONE = {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -43,19 +42,19 @@ Way = tuple[str, list[str], dict[str, str]]
 
 
 @contextlib.contextmanager
-def ways(folder: Path) -> Iterator[list[Way]]:
+def ways(folder: Path, hosts: int) -> Iterator[list[Way]]:
     """Make all hosts; return for each way what comes before `nfold train` and what behind."""
     with contextlib.ExitStack() as ending:
         for name in ("ssh", "slurm"):
             (folder / name).mkdir()
-        shell = {"NFOLD_SSH": ending.enter_context(servers(folder / "ssh"))}
-        (folder / "hosts.txt").write_text("host-0\nhost-1 slots=1\n")
-        cluster = SlurmCluster(folder / "slurm", HOSTS)
+        shell = {"NFOLD_SSH": ending.enter_context(servers(folder / "ssh", hosts))}
+        (folder / "hosts.txt").write_text("".join(f"host-{number}\n" for number in range(hosts)))
+        cluster = SlurmCluster(folder / "slurm", hosts)
         ending.callback(cluster.close)
         first = cluster.address.rpartition(".")[0] + ".1"
-        nodes = ["--nodes", str(HOSTS)]
+        nodes = ["--nodes", str(hosts)]
         yield [
-            ("this machine", ["-n", str(HOSTS)], {}),
+            ("this machine", ["-n", str(hosts)], {}),
             ("local", ["--on", "local", *nodes], {}),
             ("ssh", ["--on", f"ssh:{folder / 'hosts.txt'}", *nodes], shell),
             (
@@ -63,28 +62,28 @@ def ways(folder: Path) -> Iterator[list[Way]]:
                 ["--on", "slurm:short", *nodes],
                 {**cluster.environment, "MASTER_ADDR": first, "GLOO_SOCKET_IFNAME": "eth0"},
             ),
-            ("mpi", ["--on", "mpi"], ROOT_MPI),
-            *ending.enter_context(yarn(folder / "yarn")),
-            *ending.enter_context(ray()),
+            ("mpi", ["--on", "mpi"], {**ROOT_MPI, "HOSTS": str(hosts)}),
+            *ending.enter_context(yarn(folder / "yarn", hosts)),
+            *ending.enter_context(ray(hosts)),
         ]
 
 
 @contextlib.contextmanager
-def yarn(folder: Path) -> Iterator[list[Way]]:
-    """Two nodes of YARN, where Java and its jars are here."""
+def yarn(folder: Path, hosts: int) -> Iterator[list[Way]]:
+    """Nodes of YARN, where Java and its jars are here."""
     if why := missing():
         print(f"without YARN: {why}")
         yield []
         return
     folder.mkdir()
-    with YarnRig(folder, HOSTS) as cluster:
-        asked = ["--on", f"yarn:{cluster.base}?memory=900", "--cpus", "1", "--nodes", str(HOSTS)]
+    with YarnRig(folder, hosts) as cluster:
+        asked = ["--on", f"yarn:{cluster.base}?memory=900", "--cpus", "1", "--nodes", str(hosts)]
         yield [("yarn", asked, {})]
 
 
 @contextlib.contextmanager
-def ray() -> Iterator[list[Way]]:
-    """Two nodes of Ray, where it is installed."""
+def ray(hosts: int) -> Iterator[list[Way]]:
+    """Nodes of Ray, where it is installed."""
     if importlib.util.find_spec("ray") is None:
         print("without Ray: it is not installed")
         yield []
@@ -95,9 +94,9 @@ def ray() -> Iterator[list[Way]]:
         os.environ["RAY_TMPDIR"] = sockets
         nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
         try:
-            for _ in range(HOSTS - 1):
+            for _ in range(hosts - 1):
                 nodes.add_node(num_cpus=2)
-            yield [("ray", ["--on", f"ray:{nodes.address}", "--nodes", str(HOSTS)], {})]
+            yield [("ray", ["--on", f"ray:{nodes.address}", "--nodes", str(hosts)], {})]
         finally:
             nodes.shutdown()
 
@@ -106,23 +105,26 @@ def main() -> None:
     """Measure, print and write result.json."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--repeats", type=int, default=3)
+    options.add_argument("--hosts", type=int, default=2, help="2 or 4; rows of other numbers stay as they were")
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
-        with ways(folder) as all_ways:
+        with ways(folder, chosen.hosts) as all_ways:
             alone = train(("alone", ["-n", "1"], {}), folder / "alone")
-            rows = [measure(way, folder, alone, chosen.repeats) for way in all_ways]
-            rows += [measure_ddp(name, all_ways, folder, chosen.repeats) for name in peers(all_ways)]
-    write({"hosts": HOSTS, "rows": rows}, __file__)
+            rows = [measure(way, folder, alone, chosen) for way in all_ways]
+            rows += [measure_ddp(name, all_ways, folder, chosen) for name in peers(all_ways, chosen.hosts)]
+    others = [row for row in known(__file__)["rows"] if row.get("hosts", 2) != chosen.hosts]
+    write({"rows": sorted(others + rows, key=lambda row: row["hosts"])}, __file__)
 
 
-def measure(way: Way, folder: Path, alone: dict[str, Any], repeats: int) -> dict[str, Any]:
+def measure(way: Way, folder: Path, alone: dict[str, Any], chosen: argparse.Namespace) -> dict[str, Any]:
     """Train some times; compare the first run with one device."""
-    runs = [train(way, folder / f"{way[0].replace(' ', '-')}-{number}") for number in range(repeats)]
+    runs = [train(way, folder / f"{way[0].replace(' ', '-')}-{number}") for number in range(chosen.repeats)]
     first = runs[0]
     furthest = max(float((first["model"][name] - alone["model"][name]).abs().max()) for name in alone["model"])
     row = {
         "way": way[0],
+        "hosts": chosen.hosts,
         "first_step_s": statistics.median(run["first_step_s"] for run in runs),
         "whole_s": statistics.median(run["whole_s"] for run in runs),
         "furthest_from_one_device": furthest,
@@ -145,7 +147,7 @@ def train(way: Way, out: Path) -> dict[str, Any]:
         "--strategy",
         "ring" if asked[-1] != "1" else "single",
     ]
-    begins = mpirun() if name == "mpi" else []
+    begins = mpirun(int(environment["HOSTS"])) if name == "mpi" else []
     cache = {"XDG_CACHE_HOME": str(out.parent / f"cache-{out.name}"), "XDG_STATE_HOME": str(out.parent / "state")}
     command = [*begins, *nfold, *asked, "--out", str(out)]
     first_s, whole_s = timed(command, out / "history.jsonl", {**environment, **cache})
@@ -159,39 +161,39 @@ def train(way: Way, out: Path) -> dict[str, Any]:
     }
 
 
-def mpirun() -> list[str]:
-    """Start two processes on this machine, each with all of its cores."""
-    return ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(HOSTS)]
+def mpirun(hosts: int) -> list[str]:
+    """Start processes on this machine, each with all of its cores."""
+    return ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(hosts)]
 
 
-def peers(all_ways: list[Way]) -> dict[str, list[str]]:
+def peers(all_ways: list[Way], hosts: int) -> dict[str, list[str]]:
     """What starts the plain script, by name."""
     has_ray = any(name == "ray" for name, _, _ in all_ways) and importlib.util.find_spec("pandas") is not None
     torchrun = str(Path(sys.executable).with_name("torchrun"))
     return {
-        "torchrun": [torchrun, "--nproc-per-node", str(HOSTS), "--master-port", "29513"],
-        "srun python": ["srun", "-p", "short", "-N", str(HOSTS), "--ntasks-per-node=1", "bash", "-c"],
-        "mpirun python": [*mpirun(), "bash", "-c"],
+        "torchrun": [torchrun, "--nproc-per-node", str(hosts), "--master-port", "29513"],
+        "srun python": ["srun", "-p", "short", "-N", str(hosts), "--ntasks-per-node=1", "bash", "-c"],
+        "mpirun python": [*mpirun(hosts), "bash", "-c"],
         **({"Ray Train": [sys.executable, str(HERE / "ray_train.py")]} if has_ray else {}),
     }
 
 
-def measure_ddp(name: str, all_ways: list[Way], folder: Path, repeats: int) -> dict[str, Any]:
+def measure_ddp(name: str, all_ways: list[Way], folder: Path, chosen: argparse.Namespace) -> dict[str, Any]:
     """Start the plain script some times; it ends after its first step."""
-    begins = peers(all_ways)[name]
+    begins = peers(all_ways, chosen.hosts)[name]
     found = {way: environment for way, _, environment in all_ways}
     asked = {way: words for way, words, _ in all_ways}
     environment = {"srun python": found["slurm"], "mpirun python": found["mpi"]}.get(name, HERE_ALONE)
     seconds = []
-    for number in range(repeats):
+    for number in range(chosen.repeats):
         begun = folder / f"{name.replace(' ', '-')}-{number}"
         script = [str(DDP), str(PROGRAM), str(begun)]
         if name == "Ray Train":
-            command = [*begins, *script[1:], asked["ray"][1].removeprefix("ray:")]
+            command = [*begins, *script[1:], asked["ray"][1].removeprefix("ray:"), str(chosen.hosts)]
         else:
             command = [*begins, *script] if name == "torchrun" else [*begins, plain(script)]
         seconds.append(timed(command, begun, {**environment, "MASTER_PORT": "29514"})[0])
-    row = {"way": name, "first_step_s": statistics.median(seconds)}
+    row = {"way": name, "hosts": chosen.hosts, "first_step_s": statistics.median(seconds)}
     print(row, flush=True)
     return row
 

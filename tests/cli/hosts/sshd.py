@@ -1,4 +1,4 @@
-"""Two servers of OpenSSH on loopback, and an ssh that finds them as host-0 and host-1."""
+"""Servers of OpenSSH on loopback, and an ssh that finds them as host-0, host-1 .."""
 
 import contextlib
 import os
@@ -15,21 +15,21 @@ FIRST_PORT = 22_170
 
 
 @contextlib.contextmanager
-def servers(folder: Path) -> Iterator[str]:
+def servers(folder: Path, count: int = 2) -> Iterator[str]:
     """Run them until the end of a block; yield the command that reaches them."""
     if not Path(SSHD).exists() or shutil.which("ssh") is None or os.getuid() != 0:
         pytest.skip("needs root, and openssh-server and openssh-client")
     Path("/run/sshd").mkdir(exist_ok=True)
     for key in ("user", "host"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)], check=True)
-    running = [_sshd(folder, number) for number in range(2)]
+    running = [_sshd(folder, number) for number in range(count)]
     try:
         for server in running:
             assert server.stderr is not None
             for line in server.stderr:  # until it listens
                 if "Server listening" in line:
                     break
-        yield f"ssh -F {_ssh_config(folder)}"
+        yield f"ssh -F {_ssh_config(folder, count)}"
     finally:
         for server in running:
             server.send_signal(signal.SIGTERM)
@@ -50,9 +50,9 @@ def _sshd(folder: Path, number: int) -> "subprocess.Popen[str]":
     )
 
 
-def _ssh_config(folder: Path) -> Path:
+def _ssh_config(folder: Path, count: int) -> Path:
     lines = []
-    for number in range(2):
+    for number in range(count):
         port, address = _place(number)
         lines += [f"Host host-{number}", f"  HostName {address}", f"  Port {port}", f"  IdentityFile {folder / 'user'}"]
         lines += ["  StrictHostKeyChecking no", "  UserKnownHostsFile /dev/null", "  LogLevel ERROR", "  SendEnv *"]
