@@ -34,7 +34,7 @@ def hosts(request, tmp_path_factory, shell):
         shell.environment |= {**way.environment, "XDG_CACHE_HOME": str(shell.folder / "cache")}
         hosts = Hosts(request.param, way, shell)
         yield hosts
-        hosts.check_nothing_left()
+        hosts.close()
 
 
 def train(hosts, *arguments):
