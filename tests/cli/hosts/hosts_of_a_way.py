@@ -64,11 +64,19 @@ class Hosts:
         job.communicate()
         self.check_nothing_left()
 
+    def end(self, job: "subprocess.Popen[str]") -> None:
+        """End a command as its way allows."""
+        if (self.name, "ctrl-c") in CANNOT:
+            self.kill(job)
+        else:
+            job.send_signal(signal.SIGINT)
+            job.communicate(timeout=FINISH_S)
+
     def close(self) -> None:
         """End what a test that failed has left running, and assert that nothing is left."""
         for job in self._jobs:
             if job.poll() is None:
-                self.kill(job)
+                self.end(job)
         self.check_nothing_left()
 
     def agents(self) -> list[int]:
