@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LEFT_S = 30.0
 """How long a manager may take to give everything back."""
-FINISH_S = 90.0
+FINISH_S = 180.0
 
 
 class Hosts:
@@ -26,6 +26,7 @@ class Hosts:
     def __init__(self, name: str, way: Way, shell: Any) -> None:
         self.name, self.way, self.shell = name, way, shell
         self.folder, self.environment = shell.folder, shell.environment
+        self._jobs: list[subprocess.Popen[str]] = []
         self._guests: list[subprocess.Popen[str]] = []
 
     def need(self, ability: str) -> None:
@@ -40,6 +41,7 @@ class Hosts:
             flags += ["--python", str(self._wrapper())]
         command = (*self.way.begun_by, sys.executable, "-m", "nfold.cli.main", *arguments, *flags)
         job = self.shell.start_program(*command)
+        self._jobs.append(job)
         if self.name == "hand":
             self._join(job)
         return job
@@ -60,6 +62,21 @@ class Hosts:
         for pid in self._with_words(b"\0train\0"):
             os.kill(pid, signal.SIGKILL)
         job.communicate()
+        self.check_nothing_left()
+
+    def end(self, job: "subprocess.Popen[str]") -> None:
+        """End a command as its way allows."""
+        if (self.name, "ctrl-c") in CANNOT:
+            self.kill(job)
+        else:
+            job.send_signal(signal.SIGINT)
+            job.communicate(timeout=FINISH_S)
+
+    def close(self) -> None:
+        """End what a test that failed has left running, and assert that nothing is left."""
+        for job in self._jobs:
+            if job.poll() is None:
+                self.end(job)
         self.check_nothing_left()
 
     def agents(self) -> list[int]:

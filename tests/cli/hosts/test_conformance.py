@@ -34,7 +34,7 @@ def hosts(request, tmp_path_factory, shell):
         shell.environment |= {**way.environment, "XDG_CACHE_HOME": str(shell.folder / "cache")}
         hosts = Hosts(request.param, way, shell)
         yield hosts
-        hosts.check_nothing_left()
+        hosts.close()
 
 
 def train(hosts, *arguments):
@@ -96,6 +96,7 @@ def test_a_host_that_goes_away_is_named(hosts, which):
 
 @on("local")
 def test_a_command_that_was_killed_leaves_nothing_and_goes_on_when_it_is_begun_again(hosts):
+    hosts.need("killed")
     job = train(hosts, "--checkpoint-every", "5")
     hosts.kill(job)
 
@@ -119,7 +120,7 @@ def test_who_has_another_token_is_not_let_in(hosts):
     assert "was not let in by the coordinator" in stranger.communicate(timeout=60)[1]
     assert stranger.returncode == 2
     assert any(line.startswith("epoch ") for line in job.stderr), "the others go on"
-    hosts.kill(job)
+    hosts.end(job)
 
 
 @on("local", "ssh", "slurm")

@@ -33,6 +33,7 @@ CANNOT = {
     ("mpi", "release"): "mpirun ends all processes with the first that ends early",
     ("mpi", "host"): "mpirun ends all processes with the first that is killed, and rank 0 with them",
     ("mpi", "ctrl-c"): "mpirun kills what has not ended a second after Ctrl-C",
+    ("yarn", "killed"): "service and token of a command that is killed outright stay until somebody removes them",
     ("emulate", "time limit"): "the command has all the time of its machine",
     ("emulate", "release"): "there are no agents: ranks are children of the command",
     ("emulate", "host"): "there are no agents; `--fault` is tested by itself",
