@@ -1,11 +1,16 @@
-"""Who sends how many samples to whom: few transfers, near ones first."""
+"""Who sends how many samples to whom: few transfers, near ones first; and which samples these are."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
+from nfold.core.residency import Holding, Residency, Transfer
+from nfold.errors import ClusterError
 from nfold.planning.residency.boxes import Array
+
+Spans = tuple[tuple[int, int], ...]
 
 
 class Flow(NamedTuple):
@@ -52,3 +57,60 @@ def _matched(nodes: Sequence[int], change: "Array") -> Iterator[Flow]:
             heappush(sends, (sent + moved, source))
         if taken + moved:
             heappush(takes, (taken + moved, target))
+
+
+def residency_after(residency: Residency, transfers: Sequence[Transfer]) -> Residency:
+    """Return where all samples live when transfers are done. What is pinned stays, with the node that it is pinned to.
+
+    Raises:
+        ClusterError: a node would send more than may leave.
+    """
+    spans, sent = moved_spans(residency, transfers)
+    change: dict[str, int] = defaultdict(int)
+    for transfer, moved in zip(transfers, sent, strict=True):
+        change[transfer.source] -= transfer.num_samples
+        change[transfer.target] += transfer.num_samples
+        spans[transfer.target] += moved
+    holdings = (_changed(each, change[each.node], spans[each.node]) for each in residency.holdings)
+    return replace(residency, holdings=tuple(holdings))
+
+
+def moved_spans(residency: Residency, transfers: Sequence[Transfer]) -> tuple[dict[str, Spans], tuple[Spans, ...]]:
+    """Return which samples stay on each node, and which each transfer moves: the last of its source's list first.
+
+    So the first of a list are those that are pinned. Empty where nobody knows which samples a node holds.
+
+    Args:
+        residency: before.
+        transfers: in their order.
+
+    Raises:
+        ClusterError: a node would send more than may leave.
+    """
+    left = {holding.node: holding.num_samples - holding.num_pinned for holding in residency.holdings}
+    spans = {holding.node: holding.spans for holding in residency.holdings}
+    sent = []
+    for transfer in transfers:
+        left[transfer.source] -= transfer.num_samples
+        if left[transfer.source] < 0:
+            raise ClusterError(f"{transfer.source} would send {-left[transfer.source]} samples more than may leave it.")
+        spans[transfer.source], moved = _cut(spans[transfer.source], transfer.num_samples)
+        sent.append(moved)
+    return spans, tuple(sent)
+
+
+def _changed(holding: Holding, change: int, spans: Spans) -> Holding:
+    return replace(holding, num_samples=holding.num_samples + change, spans=spans)
+
+
+def _cut(spans: Spans, count: int) -> tuple[Spans, Spans]:
+    """Return spans without their last samples, and those."""
+    kept, taken = list(spans), []
+    while count > 0 and kept:
+        first, end = kept.pop()
+        border = max(first, end - count)
+        taken.append((border, end))
+        count -= end - border
+        if border > first:
+            kept.append((first, border))
+    return tuple(kept), tuple(reversed(taken))
