@@ -26,7 +26,7 @@ from nfold.planning.hypergraph.partition import Effort, partitions
 from nfold.planning.inputs.facts import Facts
 from nfold.planning.operator_parts.splitting import split_facts
 from nfold.planning.reductions.data_parallel import even_owners
-from nfold.planning.reductions.reductions_of_placement import reductions_of
+from nfold.planning.reductions.reductions_without_servers import reductions_of
 from nfold.planning.scheduling.schedule_compiler import compile_schedule
 from nfold.planning.stages.stage_strategies import Hybrid
 

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 import nfold as library
 from nfold.planning.choosing.candidates import simulate_proposal
 from nfold.planning.choosing.search import to_plan
-from nfold.planning.reductions.reductions_of_placement import placed
+from nfold.planning.reductions.reductions_without_servers import placed
 from nfold.runtime.rank import rank_of_generation
 from nfold.runtime.rank.evaluation import evaluate
 

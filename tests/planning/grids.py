@@ -10,7 +10,8 @@ from nfold.core.graph import ModelGraph, Operator, Parameter, Statistic, Tensor
 from nfold.core.placement import Placement, Reduction
 from nfold.core.profile import ChunkTiming, OperatorProfile, Profile, Timing
 from nfold.planning.inputs.facts import Facts
-from nfold.planning.reductions.buckets import bounds, buckets_of, cut_shares
+from nfold.planning.reductions.buckets import bounds, buckets_of
+from nfold.planning.reductions.shares import cut_shares
 
 ITEM_BYTES = {"float32": 4, "float64": 8}
 

@@ -17,7 +17,7 @@ from nfold.planning.choosing.search import plan
 from nfold.planning.choosing.strategies import STRATEGIES, named
 from nfold.planning.costs.estimate import estimate
 from nfold.planning.inputs.facts import Facts
-from nfold.planning.reductions.reductions_of_placement import placed
+from nfold.planning.reductions.reductions_without_servers import placed
 from nfold.simulation import simulate
 
 pytestmark = pytest.mark.long

@@ -10,7 +10,7 @@ from nfold.core.placement import Placement
 from nfold.core.plan import Prediction
 from nfold.planning.costs.memory_objection import memory_objection
 from nfold.planning.inputs.facts import Proposal
-from nfold.planning.reductions.reductions_of_placement import reductions_of
+from nfold.planning.reductions.reductions_without_servers import reductions_of
 
 MIB = 1 << 20
 GRAPH = chain(2 * MIB, 2 * MIB, 2 * MIB)

@@ -14,7 +14,7 @@ from nfold.planning.choosing.search import to_plan
 from nfold.planning.costs.machines import paces_of
 from nfold.planning.costs.task_seconds import task_seconds
 from nfold.planning.inputs.facts import Proposal
-from nfold.planning.reductions.reductions_of_placement import reductions_of
+from nfold.planning.reductions.reductions_without_servers import reductions_of
 from nfold.planning.scheduling.schedule_compiler import compile_schedule
 from nfold.simulation import simulate
 

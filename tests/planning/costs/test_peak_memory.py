@@ -19,7 +19,7 @@ from nfold.planning.costs.peak_memory import (
     working_bytes,
 )
 from nfold.planning.operator_parts.splitting import split_graph
-from nfold.planning.reductions.reductions_of_placement import placed
+from nfold.planning.reductions.reductions_without_servers import placed
 from nfold.planning.scheduling.schedule_compiler import compile_schedule
 
 pytestmark = pytest.mark.long

@@ -16,7 +16,7 @@ from nfold.planning.hypergraph.grain import propose_splits
 from nfold.planning.hypergraph.hypergraph_strategy import ByHypergraph
 from nfold.planning.inputs.facts import Facts
 from nfold.planning.operator_parts.splitting import split_facts, split_graph
-from nfold.planning.reductions.reductions_of_placement import placed
+from nfold.planning.reductions.reductions_without_servers import placed
 
 MIB = 1 << 20
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from nfold.core.graph import Statistic
 from nfold.core.schedule import Schedule
 from nfold.core.tasks import Backward, MessageEnd, Task
-from nfold.planning.reductions.buckets import buckets_of, cut_shares
+from nfold.planning.reductions.buckets import buckets_of
+from nfold.planning.reductions.shares import cut_shares
 from nfold.planning.scheduling.schedule_compiler import compile_schedule
 
 pytestmark = pytest.mark.long

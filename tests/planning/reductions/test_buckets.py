@@ -7,8 +7,8 @@ from grids import chain, grids, model, parameter, place
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nfold.planning.reductions.buckets import backward_order, bounds, buckets_of, cut_shares, fill_buckets, sparse_notes
-from nfold.planning.reductions.ring_and_server_messages import equal_shares
+from nfold.planning.reductions.buckets import backward_order, bounds, buckets_of, fill_buckets, sparse_notes
+from nfold.planning.reductions.shares import cut_shares, equal_shares
 
 
 def names(buckets):

@@ -13,7 +13,8 @@ from referee import Referee, lane_of
 from nfold.core.graph import Statistic
 from nfold.core.schedule import Schedule
 from nfold.errors import InternalError
-from nfold.planning.reductions.buckets import buckets_of, cut_shares
+from nfold.planning.reductions.buckets import buckets_of
+from nfold.planning.reductions.shares import cut_shares
 from nfold.planning.scheduling.schedule_compiler import compile_schedule
 
 pytestmark = pytest.mark.long

@@ -16,7 +16,7 @@ from nfold.core.graph import Statistic
 from nfold.core.placement import Placement
 from nfold.planning.costs.machines import machines_of
 from nfold.planning.costs.operator_runs import add_up, interval_sums, join_runs
-from nfold.planning.reductions.reductions_of_placement import reductions_of
+from nfold.planning.reductions.reductions_without_servers import reductions_of
 from nfold.planning.scheduling.schedule_compiler import compile_schedule
 from nfold.planning.stages.stage_costs import Grid, StageCosts
 from nfold.planning.stages.stage_division import Stage, divide, least_bottleneck_s

@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 
 from nfold.core.placement import chunk_sizes
 from nfold.errors import PeerLost, ProgramError
-from nfold.planning.reductions.buckets import cut_shares
+from nfold.planning.reductions.shares import cut_shares
 from nfold.runtime.data.chunk_loader import ChunkSamples
 
 STEPS = 6

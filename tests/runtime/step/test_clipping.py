@@ -11,7 +11,8 @@ from torch import nn
 
 from nfold.core.placement import Placement
 from nfold.errors import ProgramError
-from nfold.planning.reductions.buckets import bounds, buckets_of, cut_shares, fill_buckets
+from nfold.planning.reductions.buckets import bounds, buckets_of, fill_buckets
+from nfold.planning.reductions.shares import cut_shares
 from nfold.program import Program
 from nfold.runtime.step.clipping import clip_factor
 

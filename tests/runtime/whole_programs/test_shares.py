@@ -9,7 +9,8 @@ from nets import adamw, program
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from nfold.planning.reductions.buckets import bounds, cut_shares, fill_buckets
+from nfold.planning.reductions.buckets import bounds, fill_buckets
+from nfold.planning.reductions.shares import cut_shares
 
 STEPS, CHUNKS = 4, 6
 LAYOUTS = {

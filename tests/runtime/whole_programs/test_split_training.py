@@ -18,7 +18,8 @@ from nfold.core.options.averages import Averages
 from nfold.core.placement import Placement
 from nfold.core.plan import Plan
 from nfold.planning.operator_parts.splitting import split_graph
-from nfold.planning.reductions.buckets import buckets_of, cut_shares
+from nfold.planning.reductions.buckets import buckets_of
+from nfold.planning.reductions.shares import cut_shares
 from nfold.planning.scheduling.schedule_compiler import compile_schedule
 from nfold.program import Program
 

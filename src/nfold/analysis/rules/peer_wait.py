@@ -1,5 +1,7 @@
 """The worker that the others wait for, what that costs, and why it is slow.
 
+Whether that is the run's verdict is decided in `analysis/reporting/verdict.py`.
+
 In a synchronous step everybody waits for the last worker. What it works longer than a typical one is what the step
 loses to it; the rest of its work every worker has too. The reason is looked for where its excess is, and in what its
 node did meanwhile; the first that applies speaks:

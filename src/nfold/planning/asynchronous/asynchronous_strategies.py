@@ -17,8 +17,9 @@ from nfold.planning.asynchronous.asynchronous_simulation import Question, Simula
 from nfold.planning.costs.machines import machines_of
 from nfold.planning.costs.peak_memory import peak_memory_bytes
 from nfold.planning.inputs.facts import Facts, Proposal
-from nfold.planning.reductions.buckets import bounds, cut_shares, fill_buckets
+from nfold.planning.reductions.buckets import bounds, fill_buckets
 from nfold.planning.reductions.data_parallel import data_parallel, data_parallel_objection, serving_objection
+from nfold.planning.reductions.shares import cut_shares
 from nfold.planning.reductions.statistics_groups import statistics_groups
 
 DEFAULT_BOUND = 3

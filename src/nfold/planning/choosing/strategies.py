@@ -14,7 +14,7 @@ from nfold.planning.asynchronous.asynchronous_strategies import (
 from nfold.planning.hypergraph.hypergraph_strategy import CONTAINED as _OF_HYPERGRAPH
 from nfold.planning.hypergraph.hypergraph_strategy import ByHypergraph
 from nfold.planning.inputs.facts import Facts, Proposal
-from nfold.planning.reductions.buckets import bounds, cut_shares, fill_buckets
+from nfold.planning.reductions.buckets import bounds, fill_buckets
 from nfold.planning.reductions.data_parallel import (
     bucket_bytes,
     data_parallel,
@@ -23,6 +23,7 @@ from nfold.planning.reductions.data_parallel import (
     serving_objection,
 )
 from nfold.planning.reductions.server_shares import best_shares, link_rates
+from nfold.planning.reductions.shares import cut_shares
 from nfold.planning.stages.stage_strategies import Hybrid, Pipeline
 
 SERVER_ROUNDS = (4, 8, 16, 32)

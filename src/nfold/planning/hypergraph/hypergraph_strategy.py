@@ -18,7 +18,7 @@ from nfold.planning.hypergraph.partition import Effort, Partition, improved, mea
 from nfold.planning.inputs.chunking import chunk_counts, deal
 from nfold.planning.inputs.facts import Facts, Proposal
 from nfold.planning.operator_parts.splitting import split_facts
-from nfold.planning.reductions.reductions_of_placement import placed
+from nfold.planning.reductions.reductions_without_servers import placed
 from nfold.planning.stages.stage_strategies import Hybrid, Pipeline, uncut, unshared
 
 EPSILONS = (0.25, 0.1)

@@ -1,10 +1,13 @@
-"""Joins parameters into buckets, last layers first, so that a bucket can travel while earlier layers are computed."""
+"""Joins parameters into buckets, last layers first, so that a bucket can travel while earlier layers are computed.
+
+Which rank sums which part of one is in `shares.py`.
+"""
 
 import math
 from collections.abc import Mapping
 
 from nfold.core.graph import ModelGraph, Parameter
-from nfold.core.placement import Placement, Reduction, Route, Share
+from nfold.core.placement import Placement, Reduction, Route
 
 ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "complex64": 8, "complex128": 16}
 UNLIMITED_BYTES = 1 << 62
@@ -122,37 +125,6 @@ def completion(operators: tuple[str, ...], users: frozenset[str], seconds: Mappi
     first = next(index for index, operator in enumerate(operators) if operator in users)
     total = sum(backward)
     return min(1.0, sum(backward[first:]) / total) if total > 0 else 1.0
-
-
-def cut_shares(
-    reduction: Reduction, weights: Mapping[int, float], rounds: int = 1, borders: tuple[int, ...] = ()
-) -> tuple[Share, ...]:
-    """Cut a bucket into rounds, and each round into one share per rank.
-
-    Args:
-        reduction: the bucket.
-        weights: of each rank that serves; who has none gets nothing.
-        rounds: while one is pushed, the one before is updated and pulled.
-        borders: where cuts are allowed, the bucket's two ends among them; empty: anywhere.
-
-    Returns:
-        Shares as near to the weights as the borders allow; none is empty, together they are the bucket.
-    """
-    total = sum(weights.values())
-    targets, ranks = [0.0], []
-    for number in range(rounds):
-        passed = 0.0
-        for rank, weight in weights.items():
-            passed += weight
-            targets.append(reduction.num_elements * (number + passed / total) / rounds)
-            ranks.append(rank)
-    cuts = [_nearest(target, borders) for target in targets[:-1]] + [reduction.num_elements]
-    shares = zip(ranks, cuts[:-1], cuts[1:], strict=True)
-    return tuple(Share(rank=rank, start=start, stop=stop) for rank, start, stop in shares if stop > start)
-
-
-def _nearest(target: float, borders: tuple[int, ...]) -> int:
-    return min(borders, key=lambda border: abs(border - target)) if borders else math.floor(target + 0.5)
 
 
 def backward_order(graph: ModelGraph) -> list[Parameter]:

@@ -16,7 +16,8 @@ from typing import Any
 
 from nfold.core.placement import Reduction, Share
 from nfold.core.tasks import Elements, FindClipFactor, SumSquares
-from nfold.planning.reductions.ring_and_server_messages import Events, MessageWriter, PlannedMessage, equal_shares
+from nfold.planning.reductions.ring_and_server_messages import Events, MessageWriter, PlannedMessage
+from nfold.planning.reductions.shares import equal_shares
 
 FACTOR = Elements("norm", "factor", 0, 1)
 """What gradients are multiplied by."""

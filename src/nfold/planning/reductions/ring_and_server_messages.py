@@ -28,6 +28,7 @@ from typing import Any, Literal
 
 from nfold.core.placement import Reduction, Share
 from nfold.core.tasks import ChunkTensor, Elements, Purpose, Receive, Send
+from nfold.planning.reductions.shares import equal_shares
 
 Events = tuple[int, ...]
 Combine = Literal["copy", "add", "hold"]
@@ -114,13 +115,6 @@ class Turns:
     def add(self, event: int) -> None:
         """Add the event of a message's end to the round."""
         self._rounds[-1].append(event)
-
-
-def equal_shares(num_elements: int, ranks: tuple[int, ...]) -> tuple[Share, ...]:
-    """Cut a bucket into one share per rank, as equal as possible."""
-    size, extra = divmod(num_elements, len(ranks))
-    bounds = [index * size + min(index, extra) for index in range(len(ranks) + 1)]
-    return tuple(Share(rank=rank, start=bounds[index], stop=bounds[index + 1]) for index, rank in enumerate(ranks))
 
 
 def ring(reduction: Reduction, ready: Mapping[int, Events], network: MessageWriter) -> dict[int, Events]:

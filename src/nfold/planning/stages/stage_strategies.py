@@ -8,7 +8,7 @@ from nfold.planning.costs.machines import Machine, machines_of, orders, teams
 from nfold.planning.costs.operator_runs import Runs, join_runs
 from nfold.planning.inputs.chunking import chunk_counts
 from nfold.planning.inputs.facts import Facts, Proposal
-from nfold.planning.reductions.reductions_of_placement import placed
+from nfold.planning.reductions.reductions_without_servers import placed
 from nfold.planning.stages.stage_costs import Grid, StageCosts
 from nfold.planning.stages.stage_division import divide, groups, least_bottleneck_s
 

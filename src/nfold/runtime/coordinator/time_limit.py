@@ -1,6 +1,6 @@
 """Says when training must stop so that a checkpoint is there when the time is over. Pure: no clock.
 
-`--stop-after` becomes a point on the clock where the run begins: in `verbs/running/run_job.py`.
+`--stop-after` becomes a point on the clock where the run begins: in `verbs/running/run_job.py` and `session.py`.
 """
 
 from math import inf

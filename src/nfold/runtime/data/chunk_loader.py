@@ -1,4 +1,7 @@
-"""Which samples a chunk holds, and how they get there while the steps before are computed."""
+"""Which samples a chunk holds, and has them read ahead while the steps before are computed.
+
+They are read and joined by `reading.py`, or by `loaders.py` in processes of their own.
+"""
 
 from collections import Counter
 from collections.abc import Sequence

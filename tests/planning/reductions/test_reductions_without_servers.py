@@ -4,7 +4,7 @@ from grids import chain, facts, graphs, model, parameter, place
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nfold.planning.reductions.reductions_of_placement import placed, reductions_of
+from nfold.planning.reductions.reductions_without_servers import placed, reductions_of
 
 
 def test_what_one_rank_owns_is_updated_there_in_one_bucket_and_never_sent():
