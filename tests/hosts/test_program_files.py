@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+from nfold.core import codec
+from nfold.core.run_state import RunState
 from nfold.errors import ClusterError, ProgramError
 from nfold.hosts.program_files import archive
 from nfold.hosts.program_files.archive import pack
@@ -41,6 +43,20 @@ def test_what_a_link_leads_to_arrives_in_its_place(script, tmp_path):
 
     assert arrived.read_text() == "weights"
     assert not arrived.is_symlink()
+
+
+def test_runs_beside_the_script_stay_and_change_no_checksum(script, tmp_path):
+    before = pack(script)
+    run, other = script.parent / "first-try", script.parent / "states"
+    for folder in (run, other):
+        folder.mkdir()
+        (folder / "log.txt").write_text("hello")
+    codec.save(RunState(at=1.0, phase="training"), run / "state.json")
+    (script.parent / "state.json.partial").write_text("half")
+
+    assert pack(script).digest != before.digest
+    (other / "log.txt").unlink()
+    assert pack(script).digest == before.digest
 
 
 def test_equal_folders_have_equal_checksums_whenever_they_were_written(script, tmp_path):

@@ -16,9 +16,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nfold.core import codec
+from nfold.core.run_state import RunState
 from nfold.core.text.units import size
 from nfold.errors import ProgramError
 from nfold.hosts.program_files.lock_file import LockFile
+from nfold.runtime.control.spool import PARTIAL
 
 MOST_BYTES = 100 << 20
 """Of all files together: more is data, and would be sent to every host."""
@@ -35,6 +38,7 @@ _NEVER = (
     "runs",
     ".*_cache",
     "*.pyc",
+    f"*{PARTIAL}",
     ".nfoldignore",
 )
 _MOST_TOLD = 3
@@ -89,11 +93,22 @@ def _files(folder: Path) -> Iterator[Path]:
     ignored = (*_NEVER, *_ignored(folder / IGNORE_FILE))
     for path, folders, names in os.walk(folder):
         here = Path(path)
-        folders[:] = sorted(each for each in folders if not _is_ignored(here / each, folder, ignored))
+        folders[:] = sorted(
+            each for each in folders if not (_is_ignored(here / each, folder, ignored) or _holds_run(here / each))
+        )
         for name in sorted(names):
             file = here / name
             if file.is_file() and not _is_ignored(file, folder, ignored):
                 yield file
+
+
+def _holds_run(folder: Path) -> bool:
+    """Whether a folder is that of a run, which may be written to just now."""
+    try:
+        codec.load(RunState, folder / "state.json")
+    except codec.CodecError:
+        return False
+    return True
 
 
 def _ignored(file: Path) -> list[str]:
