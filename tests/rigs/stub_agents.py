@@ -14,9 +14,10 @@ TOKEN = "secret-of-the-job"
 _AGENT = """#!{python} -SE
 import json, os, signal, socket, sys, threading
 
-token = sys.stdin.readline().strip()
 words = sys.argv[1:]
 given = dict(zip(words, words[1:]))
+where = given["--token-file"]
+token = (sys.stdin if where == "-" else open(where)).readline().strip()
 host, port = given["--connect"].split(",")[0].rsplit(":", 1)
 line = socket.create_connection((host, int(port)), 10)
 line.settimeout(None)
