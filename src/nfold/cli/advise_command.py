@@ -4,6 +4,7 @@ import argparse
 import sys
 from typing import Any
 
+from nfold.cli.early_template import early_template
 from nfold.cli.flags import add_json, add_option, add_program, only_result_on_stdout, wishes
 
 _OPTIONS = (
@@ -58,19 +59,20 @@ def run(parsed: argparse.Namespace) -> None:
     Raises:
         NfoldError: as `advise` does.
     """
-    from nfold.cli.terminal import TerminalObserver, look
-    from nfold.core import codec
-    from nfold.verbs.advise import advise
-    from nfold.view.advice_text import advice_text
+    with early_template(parsed):
+        from nfold.cli.terminal import TerminalObserver, look
+        from nfold.core import codec
+        from nfold.verbs.advise import advise
+        from nfold.view.advice_text import advice_text
 
-    observer = TerminalObserver()
-    with only_result_on_stdout(parsed), observer.shown():
-        found = advise(
-            parsed.program,
-            probe=parsed.probe,
-            price_per_hour=parsed.price_per_hour,
-            within=parsed.within,
-            observer=observer,
-            **wishes(parsed),
-        )
-    print(codec.dumps(found, indent=1) if parsed.json else advice_text(found, look=look(sys.stdout)))
+        observer = TerminalObserver()
+        with only_result_on_stdout(parsed), observer.shown():
+            found = advise(
+                parsed.program,
+                probe=parsed.probe,
+                price_per_hour=parsed.price_per_hour,
+                within=parsed.within,
+                observer=observer,
+                **wishes(parsed),
+            )
+        print(codec.dumps(found, indent=1) if parsed.json else advice_text(found, look=look(sys.stdout)))

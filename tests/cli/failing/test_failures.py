@@ -82,6 +82,14 @@ def test_ranks_that_die_before_they_can_speak(shell, command):
 
 
 @pytest.mark.processes
+def test_what_a_script_draws_unseeded_differs_between_ranks_though_they_are_copies(shell):
+    text = (shell.folder / "steady.py").read_text().replace("load(SAMPLES, 1)", "load(SAMPLES, DRAWN)")
+    (shell.folder / "drawn.py").write_text(f"import numpy\nDRAWN = int(numpy.random.randint(1 << 30))\n{text}")
+
+    shell.run("train", "drawn.py", *RING).check_explained("ranks 0 and 1 hold different data: item 0 of train_data()")
+
+
+@pytest.mark.processes
 def test_ranks_that_can_hear_nothing_while_they_import_end_with_the_command(shell, wait_for_end):
     pipe = shell.folder / "importing"
     os.mkfifo(pipe)
