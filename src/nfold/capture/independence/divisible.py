@@ -6,7 +6,7 @@ without it, if it can compute so: whether a batch can be cut does not depend on 
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -165,13 +165,23 @@ def _compare_often(model: nn.Module, loss: Loss, example: Example) -> str:
 
 
 def _shift(model: nn.Module) -> None:
-    """Move all trained weights by a part of their size, the same way each time."""
+    """Move all trained weights by a part of their size, the same way each time; rows for padding have no gradient."""
     generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
+    with torch.no_grad(), _rows_for_padding_kept(model):
         for parameter in model.parameters():
             if parameter.requires_grad and parameter.is_floating_point() and parameter.layout is torch.strided:
                 noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32).to(parameter)
                 parameter.add_(_SHIFT * noise * (parameter.abs().mean() + _SHIFT))
+
+
+@contextlib.contextmanager
+def _rows_for_padding_kept(model: nn.Module) -> Iterator[None]:
+    tables = [each for each in model.modules() if isinstance(each, (nn.Embedding, nn.EmbeddingBag))]
+    kept = [(table.weight, table.padding_idx) for table in tables if table.padding_idx is not None]
+    rows = [weight[row].clone() for weight, row in kept]
+    yield
+    for (weight, row), values in zip(kept, rows, strict=True):
+        weight[row] = values
 
 
 def _scaled(loss: Loss, scale: float, outputs: Any, targets: Any) -> torch.Tensor:
