@@ -207,6 +207,23 @@ def test_chunks_that_a_program_joins_are_joined_anew_part_by_part():
     assert "not a mean over samples" in found[1]
 
 
+def test_samples_that_collate_sorts_by_their_lengths_are_not_taken_for_others():
+    class Bag(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Embedding(30, CLASSES, padding_idx=0)
+
+        def forward(self, x):
+            return self.layer(x).sum(1)
+
+    def read(samples):
+        each = sorted(samples, key=lambda sample: -(sample % 2))
+        words = [torch.full((1 + sample % 2,), 1 + sample) for sample in each]
+        return nn.utils.rnn.pad_sequence(words, batch_first=True), torch.tensor(each) % CLASSES
+
+    assert first_found(trials(Bag, collate=read), Bag(), [read(range(12))], apart(read)) == (-1, "")
+
+
 def test_names_beside_tensors_are_read_with_their_samples():
     class Named(Capped):
         def forward(self, inputs):

@@ -18,8 +18,9 @@ _DRAWN = (
     "torch's generator (torch.rand), or where an item is read"
 )
 _MIXED = (
-    "Program(collate=...) makes a sample from the others of its batch too, as mixup does, and each chunk is joined by "
-    "itself. Mix where an item is read: __getitem__ may take a second item"
+    "Program(collate=...) makes a sample from the others of its batch too, as mixup does, or puts samples into another "
+    "order, and each chunk is joined by itself. Mix where an item is read: __getitem__ may take a second item. Leave "
+    "samples in their order: what wants them sorted can sort them in the model"
 )
 
 

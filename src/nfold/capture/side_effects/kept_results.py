@@ -13,10 +13,7 @@ def only_looked_at(model: nn.Module, path: str, name: str) -> bool:
 
     Nothing learns from them, and a pass that reads them has written them before: whoever computes a chunk has its own.
     """
-    return all(
-        isinstance(one, float) or (isinstance(one, torch.Tensor) and not one.requires_grad)
-        for one in _held(model, path, name)
-    ) and is_result(model, path, name, carried=False)
+    return all(map(_is_figure, _held(model, path, name)))
 
 
 def is_result(model: nn.Module, path: str, name: str, *, carried: bool) -> bool:
@@ -32,6 +29,13 @@ def is_result(model: nn.Module, path: str, name: str, *, carried: bool) -> bool:
     if not carried and all(isinstance(one, (torch.Tensor, float)) for one in each):
         return bool(each)
     return bool(each) and all(isinstance(one, torch.Tensor) and one.requires_grad and not one.is_leaf for one in each)
+
+
+def _is_figure(value: Any) -> bool:
+    """Whether a value is a number, a text, a shape, or a tensor that nothing is learnt from."""
+    if isinstance(value, tuple):
+        return all(map(_is_figure, value))
+    return isinstance(value, (int, float, str)) or (isinstance(value, torch.Tensor) and not value.requires_grad)
 
 
 def _held(model: nn.Module, path: str, name: str) -> list[Any]:
