@@ -23,6 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Sparse CS. tensor support is in 
         lambda: torch.eye(3).to_sparse(),
         lambda: torch.eye(3).to_sparse_csr(),
         lambda: torch.eye(3).to_sparse_csc(),
+        lambda: torch.ones(3, device="meta"),
     ],
 )
 def test_what_has_not_changed_is_the_same(make: Callable[[], Any]) -> None:

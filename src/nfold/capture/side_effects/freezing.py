@@ -77,8 +77,10 @@ def same(one: Any, other: Any, *, grows: bool = False) -> bool:
 
 def same_tensors(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two tensors are equal; NaN equals NaN."""
-    if one.shape != other.shape or one.dtype != other.dtype or one.layout != other.layout:
+    if (one.shape, one.dtype, one.layout, one.is_meta) != (other.shape, other.dtype, other.layout, other.is_meta):
         return False
+    if one.is_meta:
+        return True  # it has no elements
     if one.layout is not torch.strided:
         return all(map(same_tensors, strided_parts(one), strided_parts(other)))
     if torch.equal(one, other):
