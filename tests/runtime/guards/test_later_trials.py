@@ -224,6 +224,15 @@ def test_samples_that_collate_sorts_by_their_lengths_are_not_taken_for_others():
     assert first_found(trials(Bag, collate=read), Bag(), [read(range(12))], apart(read)) == (-1, "")
 
 
+def test_what_forward_writes_into_its_input_is_not_tried_on():
+    class Scaled(Capped):
+        def forward(self, x):
+            return self.layer(x.div_(255.0).sub_(0.5))
+
+    x, y = inputs(12)
+    assert first_found(trials(Scaled), Scaled().double(), [(x.double() * 255.0, y)]) == (-1, "")
+
+
 def test_names_beside_tensors_are_read_with_their_samples():
     class Named(Capped):
         def forward(self, inputs):

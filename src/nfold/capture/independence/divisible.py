@@ -124,7 +124,7 @@ def why_unlike_now(fresh: Callable[[], nn.Module], loss: Loss, all_of_it: BatchC
     finest, bare = fresh().double(), plain_loss(loss)
     quiet(finest)
     with without_autocast(finest):
-        if _computes(finest, bare, map_tensors(doubled, some.whole)):
+        if _computes(finest, bare, map_tensors(lambda each: doubled(each).clone(), some.whole)):  # may write in place
             all_of_it, some = cut_in_double(all_of_it), cut_in_double(some)
             return first(_comparisons(finest, bare, all_of_it, some))
     del finest
