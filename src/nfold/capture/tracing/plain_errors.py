@@ -1,6 +1,7 @@
 """Says what an error of torch means to somebody who knows their program, and not how nfold follows it."""
 
 import re
+import textwrap
 import traceback
 from collections.abc import Callable, Sequence
 
@@ -68,6 +69,9 @@ def told_whole(notes: Sequence[str], line_of_gradient: Callable[[], str], *, has
     return [*others, f"the program takes a gradient itself{place}, and what it is taken from may not be cut: {whole}"]
 
 
+_MOST_LETTERS = 400
+
+
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text."""
-    return str(error).strip().split("\n")[0][:200]
+    """Return the first line of an error's text, at most some of it."""
+    return textwrap.shorten(str(error).strip().split("\n")[0], _MOST_LETTERS, placeholder=" ..")
