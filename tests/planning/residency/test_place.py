@@ -139,5 +139,6 @@ def test_a_larger_batch_is_taken_only_where_it_is_allowed():
     allowed = placed(PIS, most_batch=1000, **asked)
     assert allowed.batch_size == 512
     assert any("A batch of 512 instead of 64 sends gradients 8 times less often" in each for each in allowed.sentences)
+    assert allowed.unmoved == placed(PIS, gradient_bytes=1e6, batch_size=512).unmoved, "not the batch's gain, too"
     weightless = placed(PIS, most_batch=1000, batch_size=64)
     assert weightless.batch_size == 64, "no larger than it helps"

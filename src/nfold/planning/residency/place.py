@@ -39,7 +39,7 @@ def place(problem: Problem, method: Method = "auto", time_limit_s: float = TIME_
     settled = problem.with_demand(batch_size=chosen_batch(problem))
     stays = nothing(settled)
     choices = _choices(settled, stays, method, time_limit_s)
-    return _told(problem, settled, method, _chosen(choices, stays), nothing(problem), tuple(_tried(choices, stays)))
+    return _told(problem, settled, method, _chosen(choices, stays), stays, tuple(_tried(choices, stays)))
 
 
 def _placed_pipeline(problem: Problem, method: Method) -> ResidencyPlan:

@@ -6,7 +6,7 @@ import numpy as np
 
 from nfold.core.residency import ResidencyPlan, Transfer
 from nfold.core.text.units import count, duration, figure, link_rate, percent, size
-from nfold.planning.residency.joint import of_members
+from nfold.planning.residency.joint import joint_optimum, of_members
 from nfold.planning.residency.methods import Choice
 from nfold.planning.residency.problem import Problem
 from nfold.planning.residency.waterfilling import least_compute_s
@@ -118,10 +118,7 @@ def _full(problem: Problem, chosen: Choice) -> Iterator[str]:
 
 def _gradients(problem: Problem, asked_batch: int, plan: ResidencyPlan) -> Iterator[str]:
     if plan.batch_size != asked_batch:
-        yield (
-            f"A batch of {plan.batch_size} instead of {asked_batch} sends gradients "
-            f"{plan.batch_size // asked_batch} times less often. It changes what is learnt."
-        )
+        yield _larger_batch(problem, asked_batch)
     if plan.traffic == "pipeline":
         return
     if problem.demand.traffic.gradient_bytes == 0:
@@ -132,6 +129,17 @@ def _gradients(problem: Problem, asked_batch: int, plan: ResidencyPlan) -> Itera
             f"Gradients take {share} of each epoch. A larger batch sends them less often, and changes what is learnt: "
             "--batch-up-to allows it."
         )
+
+
+def _larger_batch(problem: Problem, asked_batch: int) -> str:
+    """Say what a batch brings beside what moving brings: with data where they are best for each of both."""
+    batch = problem.demand.batch_size
+    asked_s = joint_optimum(problem.with_demand(batch_size=asked_batch)).run_s
+    faster = figure(asked_s / joint_optimum(problem).run_s)
+    return (
+        f"A batch of {batch} instead of {asked_batch} sends gradients {batch // asked_batch} times less often: by "
+        f"itself, it makes the run {faster} times as fast. It changes what is learnt."
+    )
 
 
 def _solver(plan: ResidencyPlan) -> Iterator[str]:
