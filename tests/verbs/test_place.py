@@ -1,5 +1,7 @@
 """What `place` makes of a cluster file, of flags and of a measured program."""
 
+from dataclasses import replace
+
 import pytest
 from grids import chain, facts, profile
 
@@ -70,6 +72,12 @@ def test_a_program_says_how_fast_nodes_are_and_what_gradients_weigh(measured):
     rates = program_rates(measured, nodes(SILENT))
     assert rates.gradient_bytes == GRAPH.parameter_bytes
     assert plan.cost.sync_s >= steps * GRAPH.parameter_bytes / 1e6, "two of two halves, at 1 MB/s"
+
+
+def test_nobody_trains_faster_than_it_reads(measured):
+    slow = {threads: replace(each, load_s_per_sample=1.0, load_wait=0.9) for threads, each in measured.profiles.items()}
+    rates = program_rates(replace(measured, profiles=slow), nodes(SILENT))
+    assert rates.samples_per_s["a"] <= 1.0, "half a core, for which reading and computing are one after the other"
 
 
 def test_what_a_file_says_of_a_node_goes_before_the_program(measured):

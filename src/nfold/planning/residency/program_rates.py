@@ -45,4 +45,4 @@ def _part_s(node: Node, profile: Profile, part: float) -> float:
     compute_s, read_s = sum(profile.whole_s(part)) / node.speed, profile.load_s(part, node.speed)
     if node.cores >= profile.num_threads + profile.reading_cores:
         return max(compute_s, read_s)
-    return compute_s + read_s * (1.0 - profile.load_wait)
+    return max(read_s, compute_s + read_s * (1.0 - profile.load_wait))
