@@ -92,3 +92,10 @@ def test_where_no_node_can_hold_all_of_it_a_pipeline_is_refused(limit):
 def test_ways_that_divide_samples_know_no_pipeline():
     with pytest.raises(PlanError, match="method waterfill divides samples among nodes that all have the whole model"):
         place(asked(("a", 10, 1, 8)), "waterfill")
+
+
+def test_pinned_data_of_a_slow_node_hold_no_pipeline_up():
+    """All nodes train on what it keeps, however long it would take alone."""
+    slow = ("slow", 1000, 1e-5, 100, {"num_pinned": 1000})
+    plan = place(asked(slow, ("a", 0, 100, 100), ("b", 0, 100, 100)))
+    assert not any("must keep" in sentence for sentence in plan.sentences)

@@ -92,7 +92,9 @@ def _why_not(problem: Problem, chosen: Choice, node: int) -> str:
 
 
 def _pins(problem: Problem, chosen: Choice) -> Iterator[str]:
-    """Name who must keep so much that everybody waits for it."""
+    """Name who must keep so much that everybody waits for it; in a pipeline, nobody trains on what it keeps alone."""
+    if chosen.method == "pipeline":
+        return
     boxes = problem.boxes
     alone_s = np.divide(boxes.least, boxes.rate, out=np.zeros(len(boxes.rate)), where=boxes.rate > 0)
     worst = int(alone_s.argmax())
