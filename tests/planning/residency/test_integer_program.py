@@ -80,3 +80,8 @@ def test_a_solver_that_found_nothing_in_time_is_told(stopped):
 def test_where_all_is_even_nothing_is_solved():
     found = integer_optimum(boxes(held=[5, 5], rate=[1, 1], up=[1, 1]), 2, 1)
     assert (found.holds.tolist(), found.promised_s, found.gap) == ([5, 5], 10, 0)
+
+
+def test_a_node_that_holds_nothing_and_computes_nothing_changes_nothing():
+    found = integer_optimum(boxes(held=[5, 5, 0], rate=[1, 1, 0], up=[1, 1, 1]), 2, 1)
+    assert (found.holds.tolist(), found.promised_s) == ([5, 5, 0], 10)

@@ -43,7 +43,8 @@ def integer_optimum(boxes: Boxes, weight: float, time_limit_s: float) -> Solved:
 
     pairs = _pairs(boxes, weight)
     if not len(pairs.source):
-        return Solved(boxes.held.copy(), float(weight * (boxes.held / boxes.rate).max()), 0.0)
+        computes = boxes.rate > 0  # whoever does not holds nothing, or it would send
+        return Solved(boxes.held.copy(), float(weight * (boxes.held[computes] / boxes.rate[computes]).max()), 0.0)
     num_pairs = len(pairs.source)
     found = milp(
         c=np.concatenate((np.zeros(num_pairs), [1.0])),
