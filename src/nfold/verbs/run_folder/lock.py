@@ -64,8 +64,10 @@ def lock(path: Path, me: Writer | None = None, beat_s: float = BEAT_S) -> Callab
     descriptor = os.open(path, os.O_RDONLY)
     try:
         knows_all = _flock(path, descriptor)
-        _take_over(path, me, knows_all=knows_all, beat_s=beat_s)
+        others_may_too = _take_over(path, me, knows_all=knows_all, beat_s=beat_s)
         _write(path, me)
+        if others_may_too:
+            _check_mark(path, me, beat_s)
     except BaseException:
         os.close(descriptor)
         raise
@@ -105,29 +107,47 @@ def _flock(path: Path, descriptor: int) -> bool:
     return True
 
 
-def _take_over(path: Path, me: Writer, *, knows_all: bool, beat_s: float) -> None:
-    """Remove the mark of a writer that is gone.
+def _take_over(path: Path, me: Writer, *, knows_all: bool, beat_s: float) -> bool:
+    """Remove the mark of a writer that is gone; return whether other machines may do so at the same time.
 
     Raises:
         PlanError: it is there.
     """
     if not (path / WRITER).exists():
-        return
+        return False
     there = _writer(path)
     is_of_this_machine = there is not None and there.boot == me.boot != ""
-    if not (knows_all and is_of_this_machine) and _is_heard(path / WRITER, beat_s):
+    is_waited_for = not (knows_all and is_of_this_machine)
+    if is_waited_for and _is_heard(path / WRITER, beat_s):
         raise _refusal(path, there)
     unmark(path)
+    return is_waited_for
+
+
+def _check_mark(path: Path, me: Writer, beat_s: float) -> None:
+    """Wait for others that took the same writer for gone: the mark that they removed may have been ours.
+
+    Raises:
+        PlanError: another one has left its mark since.
+    """
+    _pause(beat_s)
+    there = _writer(path)
+    if there != me:
+        raise _refusal(path, there)
 
 
 def _is_heard(mark: Path, beat_s: float) -> bool:
     """Wait for a sign of life. Opened anew each time: a file system of the network then asks its server."""
-    first, pause = _touched_ns(mark), threading.Event()
+    first = _touched_ns(mark)
     for _ in range(2 * SILENT_BEATS):
-        pause.wait(beat_s / 2)
+        _pause(beat_s / 2)
         if _touched_ns(mark) not in (first, None):
             return True
     return False
+
+
+def _pause(seconds: float) -> None:
+    threading.Event().wait(seconds)
 
 
 def _touched_ns(mark: Path) -> int | None:
@@ -150,6 +170,7 @@ def _write(path: Path, me: Writer) -> None:
     except FileExistsError:
         raise _refusal(path, _writer(path)) from None
     except OSError as error:
+        unmark(path)
         raise PlanError(f"cannot write {path / WRITER}: {error.strerror}. Use another --out.") from error
 
 
