@@ -36,6 +36,14 @@ def test_table_and_picture(nfold, tmp_path):
     assert (tmp_path / "plan.html").exists()
 
 
+def test_a_picture_that_cannot_be_written_does_not_lose_the_plan(nfold, tmp_path):
+    (tmp_path / "plan.html").mkdir()
+    result = nfold("place", "c.toml", "--picture", "plan.html")
+    assert result.code == 2
+    assert "| pi   | 3000" in result.out
+    assert "cannot write the picture plan.html" in result.err
+
+
 def test_json(nfold):
     result = nfold("place", "c.toml", "--json", "--method", "waterfill")
     plan = codec.decode(ResidencyPlan, json.loads(result.out))

@@ -111,5 +111,12 @@ def test_pictures_are_of_the_kind_that_their_name_says(tmp_path):
     assert (tmp_path / "plan.html").read_text().startswith("<!doctype html>")
     with pytest.raises(PlanError, match=r"plan.png: its name must end in .html or .svg"):
         write_picture(plan, tmp_path / "plan.png")
-    with pytest.raises(RunError, match=r"cannot write the picture .*: No such file"):
+    with pytest.raises(PlanError, match=r"there is no folder .*nowhere that can be written to\. Use another one"):
         write_picture(plan, tmp_path / "nowhere" / "plan.svg")
+
+
+def test_a_picture_that_cannot_be_written_is_told_and_leaves_nothing(tmp_path):
+    (tmp_path / "plan.svg").mkdir()
+    with pytest.raises(RunError, match=r"cannot write the picture .*: Is a directory"):
+        write_picture(place(nodes()), tmp_path / "plan.svg")
+    assert [path.name for path in tmp_path.iterdir()] == ["plan.svg"]

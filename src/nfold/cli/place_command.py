@@ -61,7 +61,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(parsed: argparse.Namespace) -> None:
-    """Plan, print, and draw where that was asked for.
+    """Plan, print, and then draw where that was asked for.
 
     Raises:
         NfoldError: as `place` does.
@@ -86,6 +86,6 @@ def run(parsed: argparse.Namespace) -> None:
             observer=observer,
             **{name: value for name, value in vars(parsed).items() if name in _UNLESS_GIVEN},
         )
+    print(codec.dumps(plan, indent=1) if parsed.json else place_text(plan, look=look(sys.stdout)))
     if parsed.picture is not None:
         write_picture(plan, parsed.picture)
-    print(codec.dumps(plan, indent=1) if parsed.json else place_text(plan, look=look(sys.stdout)))

@@ -1,5 +1,6 @@
 """place: where training samples should live on described machines, what moves there, and who should compute."""
 
+import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,26 +82,32 @@ def place(cluster: str | Path | Cluster, asked: PlaceOptions, wishes: Wishes) ->
 
 
 def check_picture(path: str | Path) -> None:
-    """Refuse a picture of another kind than can be drawn.
+    """Refuse a picture of another kind than can be drawn, or where none can be written.
 
     Raises:
-        PlanError: its name says none of them.
+        PlanError: its name says none of the kinds, or its folder takes no file.
     """
     if Path(path).suffix not in _PICTURES:
         raise PlanError(f"--picture {path}: its name must end in {' or '.join(_PICTURES)}")
+    folder = Path(path).absolute().parent
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        raise PlanError(f"--picture {path}: there is no folder {folder} that can be written to. Use another one.")
 
 
 def write_picture(plan: ResidencyPlan, path: str | Path) -> None:
-    """Draw a plan into a file, of the kind that its name says.
+    """Draw a plan into a file, of the kind that its name says, whole or not at all.
 
     Raises:
-        PlanError: its name says none.
+        PlanError: as `check_picture` does.
         RunError: it cannot be written.
     """
     check_picture(path)
+    whole_path, temporary = Path(path), Path(f"{path}.partial")
     try:
-        Path(path).write_text(_PICTURES[Path(path).suffix](plan), encoding="utf-8")
+        temporary.write_text(_PICTURES[whole_path.suffix](plan), encoding="utf-8")
+        temporary.replace(whole_path)
     except OSError as error:
+        temporary.unlink(missing_ok=True)
         raise RunError(f"cannot write the picture {path}: {error.strerror}") from error
 
 
