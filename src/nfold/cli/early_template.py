@@ -5,15 +5,19 @@ import contextlib
 import os
 
 from nfold.cli.flags import wishes
+from nfold.verbs.options.forked import are_forked
 
-_ELSEWHERE = ("debug", "emulate", "on", "listen")
-"""With these, ranks are not processes of this machine itself."""
+_DECIDE = ("debug", "emulate", "on", "listen")
 
 
 def early_template(parsed: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
-    """Keep a template for the ranks of a command whose script is there, if they will be forked."""
+    """Keep a template for the ranks of a command whose script is there, if they will be forked.
+
+    Raises:
+        PlanError: there are no such hosts.
+    """
     given, script = wishes(parsed), _script_of(parsed.program or "")
-    if not os.path.isfile(script) or any(given.get(name) for name in _ELSEWHERE):
+    if not (os.path.isfile(script) and are_forked(**{name: given.get(name) for name in _DECIDE})):
         return contextlib.nullcontext()
     from pathlib import Path
 

@@ -15,6 +15,7 @@ from nfold.runtime.control import events as ev
 from nfold.runtime.control.control_server import ControlServer, SocketControlServer, Tell, ThreadControlServer
 from nfold.runtime.control.spool import Spools
 from nfold.transport.connecting.job_token import new_token, tell_encryption
+from nfold.verbs.options.forked import are_forked
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.ranks.emulated_ranks import EmulatedRanks
 from nfold.verbs.ranks.remote_hosts import RemoteHosts
@@ -64,8 +65,7 @@ def forking_all(source: Source, options: Options) -> contextlib.AbstractContextM
 
 
 def _are_forked(options: Options) -> bool:
-    """On the nodes of an emulated cluster each is a program of its own, and other hosts have templates themselves."""
-    return not options.debug and options.emulated is None and options.target is None
+    return are_forked(debug=options.debug, emulate=options.emulated, on=options.on, listen=options.listen)
 
 
 def own_threads(source: Source, options: Options) -> contextlib.AbstractContextManager[None]:
