@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from browser import find_browser, started
 
+from nfold.verbs.watching.dashboard import DashboardServer
 from nfold.view.html import compare_page, run_page
 
 SIZES = [(1280, False), (400, True)]
@@ -149,7 +150,7 @@ def going_on(tmp_path, monkeypatch):
     sys.modules.pop("numbers_of_this_program", None)
 
 
-def test_a_run_that_goes_on_is_seen_to_move(going_on, browser):
+def test_a_run_that_goes_on_is_seen_to_move(going_on, browser, monkeypatch):
     steps, address = going_on
     look = "[document.getElementById('step')?.textContent, document.querySelector('polyline')?.getAttribute('points')]"
     browser.open(address, width=1280)
@@ -171,6 +172,13 @@ def test_a_run_that_goes_on_is_seen_to_move(going_on, browser):
         assert browser.value("checks.faintText()") == []
     assert [url for url in browser.requests if not url.startswith((address, "data:"))] == []
     assert browser.complaints == []
+
+    with monkeypatch.context() as broken:
+        broken.setattr(DashboardServer, "_parts", lambda _: {}["loss"])
+        assert browser.value("checks.until(() => !document.getElementById('silence').hidden)")
+        told = browser.value("document.getElementById('silence').textContent")
+        assert "the command goes on, and could not make this page (KeyError: 'loss')" in told
+    assert browser.value("checks.until(() => document.getElementById('silence').hidden)")
 
     steps.close()
     assert browser.value("checks.until(() => !document.getElementById('silence').hidden)")

@@ -48,6 +48,14 @@ def test_who_does_not_know_it_learns_nothing(page):
     assert {(answer.status, answer.text, *answer.headers) for answer in answers.values()} == {(403, "")}, answers
 
 
+def test_only_who_knows_it_learns_of_a_failure(page, monkeypatch):
+    server, token = page
+    monkeypatch.setattr(server, "_state", {}.__getitem__)
+    answer = server.answer(f"/{token}/parts.json")
+    assert (answer.status, answer.text.partition(":")[0]) == (500, "TypeError")
+    assert server.answer("/x/parts.json").status == 403
+
+
 def test_an_address_without_its_end_is_mended_and_there_is_nothing_else(page):
     server, token = page
     assert server.answer(f"/{token}").headers == {"Location": f"/{token}/"}

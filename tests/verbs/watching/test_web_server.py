@@ -38,6 +38,12 @@ def test_a_request_gets_its_answer():
     assert b"Python" not in head
 
 
+def test_a_failure_is_an_answer_that_says_no_more():
+    with answering("127.0.0.1", 0, "--x", {}.__getitem__) as port:
+        head, _, body = read(ask(port)).partition(b"\r\n\r\n")
+    assert (head.split()[1], body) == (b"500", b"")
+
+
 @pytest.mark.parametrize("request_", [b"POST / HTTP/1.0\r\n\r\n", b"GET " + b"a" * 65_533])
 def test_what_is_no_question_is_told_nothing(request_):
     with answering("127.0.0.1", 0, "--x", lambda _: pytest.fail("asked")) as port:

@@ -52,12 +52,18 @@ class DashboardServer:
             yield
 
     def answer(self, path: str) -> Answer:
-        """Answer who knows the token; others learn nothing, not even what there is."""
+        """Answer who knows the token, with a failure, too; others learn nothing, not even what there is."""
         token, *names = path.partition("?")[0].removeprefix("/").split("/")
         if not secrets.compare_digest(token.encode(), self._token.encode()):
             return Answer(status=403)
         if not names:  # the last / is missing, from which on the page asks for its parts
             return Answer(status=308, headers={"Location": f"/{token}/"})
+        try:
+            return self._found(names)
+        except Exception as error:
+            return Answer(status=500, text=f"{type(error).__name__}: {error}", headers=_HEADERS)
+
+    def _found(self, names: list[str]) -> Answer:
         if names == [""]:
             page = dashboard_page(os.path.basename(self._path))
             return Answer(kind="text/html; charset=utf-8", text=page, headers=_HEADERS)

@@ -124,8 +124,12 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        """Answer."""
-        self._send(self.server.answer(self.path))
+        """Answer; who may be anybody learns of a failure that there was one."""
+        try:
+            answer = self.server.answer(self.path)
+        except Exception:
+            answer = Answer(status=500)
+        self._send(answer)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Refuse what is no request for something; who asks for nothing that there is learns nothing else."""

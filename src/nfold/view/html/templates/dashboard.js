@@ -3,6 +3,7 @@
   "use strict";
   const PERIOD_MS = 1000;
   const shown = {};
+  let told = "";
   const silence = document.getElementById("silence");
 
   function put(parts) {
@@ -21,27 +22,28 @@
     document.documentElement.dataset.drawn = "yes";
   }
 
+  // Returns why there is nothing new; "": there is.
   async function ask() {
     const answer = await fetch("parts.json", { cache: "no-store" });
+    if (answer.status === 500) return `the command goes on, and could not make this page (${await answer.text()})`;
     if (!answer.ok) throw new Error(String(answer.status));
     put(await answer.json());
+    return "";
   }
 
-  function tell(is_silent) {
-    if (!is_silent) silence.hidden = true;
-    else if (silence.hidden) {
-      silence.textContent = `No answer since ${new Date().toLocaleTimeString()}: the command has ended, or the way to it is cut. This is what was heard last.`;
-      silence.hidden = false;
-    }
+  function tell(why) {
+    if (why === told) return;
+    told = why;
+    silence.hidden = why === "";
+    silence.textContent = `No answer since ${new Date().toLocaleTimeString()}: ${why}. This is what was heard last.`;
   }
 
   async function look() {
     if (!document.hidden) {
       try {
-        await ask();
-        tell(false);
+        tell(await ask());
       } catch {
-        tell(true);
+        tell("the command has ended, or the way to it is cut");
       }
     }
     setTimeout(look, PERIOD_MS);
