@@ -59,8 +59,9 @@ def test_a_run_that_goes_on_has_each_step_once(tmp_path, happenings):
     assert len(list((tmp_path / "run-1").iterdir())) == 2
 
 
+@pytest.mark.timeout(30)
 def test_what_is_before_a_checkpoint_is_written_with_it(tmp_path, happenings, monkeypatch):
-    monkeypatch.setattr(event_writer, "WRITTEN_S", 60.0)
+    monkeypatch.setattr(event_writer, "WRITTEN_S", 1e6)
     board = TensorBoard(tmp_path, "run-1", goes_on=False)
     with board.opened(pytest.fail):
         for happening in (happenings.planned(), happenings.step_done(0), cmd.KeepCheckpoint(step=1, file=None)):
