@@ -50,7 +50,7 @@ PURE := $(addprefix tests/,cache core program simulation planning analysis verbs
 
 pure: $(VENV)/.installed-dev
 	@PYTHONPATH=tests $(BIN)/python -m pytest $(PYTEST_ARGS) -p without_torch --ignore tests/view/test_in_browser.py -n auto \
-	  $(if $(LONG),,-m 'not long and not exhaustive' --hypothesis-profile quick) $(PURE)
+	  -m 'not quiet $(if $(LONG),,and not long and not exhaustive)' $(if $(LONG),,--hypothesis-profile quick) $(PURE)
 
 check: $(VENV)/.installed-dev
 	@$(BIN)/ruff format --check --quiet . && echo 'format  ok'

@@ -65,9 +65,10 @@ def test_what_is_pinned_sets_the_least_time():
     assert least_compute_s(asked.unpinned()) == pytest.approx(9)
 
 
+@pytest.mark.quiet
 @pytest.mark.parametrize(("num_nodes", "limit_s"), [(1000, 0.010), (100_000, 2.0)])
 def test_it_is_quick(num_nodes, limit_s):
-    """By processor time, the best of some: who else computes here takes caches, too."""
+    """By processor time, the best of some."""
     random, took_s = np.random.default_rng(0), []
     up = 40 * 100 ** random.random(num_nodes)
     held = np.floor(random.dirichlet(np.ones(num_nodes)) * 1000 * num_nodes)
