@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.long, pytest.mark.exhaustive]
+pytestmark = pytest.mark.long
 
 ASK = """
 import json, sys

@@ -3,8 +3,6 @@
 import subprocess
 import sys
 
-import pytest
-
 SCRIPT = """
 import inspect, sys
 from nfold.runtime.data.torch_compiler import leave_compiler_out
@@ -57,7 +55,6 @@ optimizer.load_state_dict(before)
 """
 
 
-@pytest.mark.exhaustive
 def test_training_does_not_load_the_compiler_and_compiling_does():
     end = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=100)
 
