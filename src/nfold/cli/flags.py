@@ -32,7 +32,7 @@ def add_option(parser: argparse.ArgumentParser, name: str) -> None:
     what, kind = OPTIONS[name].metadata, kind_of(name)
     understood: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": what["told"]}
     if what["bare"] is not None:
-        understood |= {"metavar": what["metavar"], "nargs": "?", "const": what["bare"], "type": _number}
+        understood |= {"metavar": what["metavar"], "nargs": "?", "const": what["bare"], "action": _TakeNumber}
     elif kind is bool:
         understood["action"] = "store_false" if OPTIONS[name].default else "store_true"
     else:
@@ -41,12 +41,23 @@ def add_option(parser: argparse.ArgumentParser, name: str) -> None:
     parser.add_argument(*flags_of(name), **understood)
 
 
-def _number(text: str) -> int:
-    """Read what may stand behind a flag; it may also be what was meant to stand without one."""
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number. FILE.py or RUN stands before this flag.") from None
+class _TakeNumber(argparse.Action):
+    """Takes what stands behind a flag; it may also be what was meant to stand without one."""
+
+    def __call__(
+        self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None
+    ) -> None:
+        """Keep the number.
+
+        Raises:
+            PlanError: it is none. As a `type`, argparse would tell how the whole command is used.
+        """
+        try:
+            setattr(namespace, self.dest, int(values))
+        except ValueError:
+            raise PlanError(
+                f"{option_string} {values}: this is no number. FILE.py or RUN stands before {option_string}."
+            ) from None
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

@@ -225,8 +225,7 @@ def test_a_port_of_another_program_is_told_before_anything_is_started(nfold, tmp
 
 def test_a_script_is_no_port(nfold):
     result = nfold("train", "--dashboard", "faulty.py")
-    assert result.code == 2
-    assert "argument --dashboard: 'faulty.py' is no number. FILE.py or RUN stands before this flag." in result.err
+    result.check_explained("--dashboard faulty.py: this is no number. FILE.py or RUN stands before --dashboard.")
 
 
 def test_only_what_a_failed_job_made_is_cleared_away(nfold, tmp_path, monkeypatch):
