@@ -84,6 +84,17 @@ def test_an_environment_is_made_once_however_many_ask(folder, locked, maker):
     assert "nfold-of-the-agent" in printed, "nfold, and no other torch beside it"
 
 
+def test_who_comes_second_does_not_wait_until_the_first_one_lets_go(tmp_path, maker, monkeypatch):
+    for quick in ("_install", "_check"):
+        monkeypatch.setattr(EnvironmentMaker, quick, lambda *_: None)
+    lock, first, second = LockFile(name="my.lock", text="nfold==1.0"), maker(tmp_path), maker(tmp_path)
+    pythons = []
+
+    pythons.append(second.python_of(lock, lambda: pythons.append(first.python_of(lock, lambda: None))))
+
+    assert pythons[0] == pythons[1]
+
+
 def test_what_was_begun_and_not_ended_is_left_out(folder, locked, maker):
     lock, first = whole(locked), maker()
     python = first.python_of(lock, lambda: None)

@@ -1,6 +1,7 @@
 """Makes virtual environments from lock files in a cache folder, each once on a host.
 
-    environments/KEY.lock        held by who makes it, alone, and by who uses it, together
+    environments/KEY.lock        held together by all who look for it, make it or use it; alone by who removes it
+    environments/KEY.making      held by who makes it, alone, and only so long
     environments/KEY/made-x/     an environment; what was begun and not ended stays unnamed, and goes with the next one
     environments/KEY/current     names the one that is whole
 
@@ -22,7 +23,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
 
 from nfold.errors import ClusterError
 from nfold.hosts.program_files.lock_file import LockFile
@@ -66,7 +66,8 @@ class EnvironmentMaker:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with contextlib.ExitStack() as letting_go:
                 held = letting_go.enter_context(open(self._folder / f"{key}.lock", "wb"))
-                found = self._find(lock, key, held, making)
+                fcntl.flock(held, fcntl.LOCK_SH)
+                found = self._current(key) or self._find(lock, key, making)
                 self._held = letting_go.pop_all()
             os.utime(self._folder / key)
             drop_old(self._folder)
@@ -77,16 +78,12 @@ class EnvironmentMaker:
             ) from error
         return str(found / "bin" / "python")
 
-    def _find(self, lock: LockFile, key: str, held: IO[bytes], making: Callable[[], None]) -> Path:
-        """Return a whole environment, and keep others from removing it as long as a file is open."""
-        fcntl.flock(held, fcntl.LOCK_SH)
-        found = self._current(key)
-        if found is None:
-            making()
-            fcntl.flock(held, fcntl.LOCK_EX)  # who else makes it has ended then
-            found = self._current(key) or self._make(lock, key)
-            fcntl.flock(held, fcntl.LOCK_SH)
-        return found
+    def _find(self, lock: LockFile, key: str, making: Callable[[], None]) -> Path:
+        """Return a whole environment once this process, or another one, has made it."""
+        making()
+        with open(self._folder / f"{key}.making", "wb") as alone:
+            fcntl.flock(alone, fcntl.LOCK_EX)
+            return self._current(key) or self._make(lock, key)
 
     def close(self) -> None:
         """End what makes an environment, and let go of the one in use. Safe to call again."""
