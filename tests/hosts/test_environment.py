@@ -131,6 +131,16 @@ def test_a_job_that_is_over_makes_none(tmp_path, locked, maker, monkeypatch):
         own.python_of(whole(locked), lambda: None)
 
 
+def test_who_installs_holds_the_lock_as_long_as_it_lives(tmp_path, monkeypatch):
+    lists = tmp_path / "lists"
+    lists.write_text("#!/bin/sh\necho error: $(readlink /proc/$$/fd/*)\nexit 1\n")
+    lists.chmod(0o755)
+    monkeypatch.setattr("shutil.which", lambda _: None)
+
+    with pytest.raises(ClusterError, match=r"/made/\w+\.making"):
+        EnvironmentMaker(tmp_path / "made", str(lists)).python_of(LockFile(name="my.lock", text=""), lambda: None)
+
+
 def test_of_many_the_oldest_go_but_for_those_in_use(tmp_path):
     for number in range(7):
         (tmp_path / str(number)).mkdir()
