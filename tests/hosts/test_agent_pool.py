@@ -307,6 +307,16 @@ def test_stop_ends_agents_and_waits_for_them(pool, arrive):
     pool.stop(0.0)
 
 
+@pytest.mark.parametrize(("grace_s", "waits_s"), [(2.0, 35.0), (40.0, 45.0), (0.0, 5.0)])
+def test_stop_waits_as_long_as_members_may_take_to_leave(output, said, monkeypatch, grace_s, waits_s):
+    pool, waited_s = AgentPool(output, said.put, leave_s=30.0), []
+    monkeypatch.setattr(pool._changed, "wait_for", lambda _, within_s: waited_s.append(within_s))
+
+    pool.stop(grace_s)
+
+    assert waited_s == [waits_s]
+
+
 def test_who_says_nonsense_is_no_agent(pool, said):
     near, far = socket.socketpair()
     channel = SocketChannel(far)
