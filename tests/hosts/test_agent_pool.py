@@ -171,11 +171,12 @@ def test_an_agent_too_many_is_sent_away(pool, arrive):
     assert "has all the hosts" in late.hear()[0]["why"]
 
 
-def test_a_place_whose_agent_ended(pool, arrive):
+@pytest.mark.parametrize(("reason", "told"), [("exited with code 127", "exited with code 127"), ("", "ended")])
+def test_a_place_whose_agent_ended(pool, arrive, reason, told):
     arrive(place=0)
-    ended = PlaceState(place=1, name="pi-2", stage="ended", reason="exited with code 127")
+    ended = PlaceState(place=1, name="pi-2", stage="ended", reason=reason)
 
-    with pytest.raises(ClusterError, match="a stub: the agent on pi-2 exited with code 127 before") as raised:
+    with pytest.raises(ClusterError, match=f"a stub: the agent on pi-2 {told} before") as raised:
         wait(pool, 2, NoManager(ended))
     assert "last line of 1" in raised.value.__notes__[0]
 

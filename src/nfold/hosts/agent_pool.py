@@ -182,7 +182,8 @@ class AgentPool:
                 raise self._error
         lines = manager.last_lines(ended.place)
         where = ended.name or f"place {ended.place}"
-        error = ClusterError(f"{manager.title}: the agent on {where} {ended.reason} before it reached this machine.")
+        how = ended.reason or "ended"
+        error = ClusterError(f"{manager.title}: the agent on {where} {how} before it reached this machine.")
         if lines:
             error.add_note("\n  ".join(("The last lines from there:", *lines)))
         raise error
