@@ -27,3 +27,9 @@ def test_two_that_are_hidden_in_different_places_do_not_meet():
     assert find_apart([OPEN, HIDDEN, BESIDE, ELSEWHERE]) == (HIDDEN, ELSEWHERE)
     told = tell_apart(HIDDEN, ELSEWHERE)
     assert told.startswith("pi-0 (192.168.1.5, seen as 10.0.0.9) and pi-4 (192.168.1.5, seen as 10.0.0.8) are behind")
+
+
+def test_who_is_dialled_by_nobody_is_not_hidden():
+    in_mpi = [member(number, "", seen) for number, seen in enumerate(("10.0.0.8", "10.0.0.9"))]
+    assert find_apart(in_mpi) is None
+    assert dial_order(in_mpi) == in_mpi

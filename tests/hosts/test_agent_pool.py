@@ -171,11 +171,12 @@ def test_an_agent_too_many_is_sent_away(pool, arrive):
     assert "has all the hosts" in late.hear()[0]["why"]
 
 
-def test_a_place_whose_agent_ended(pool, arrive):
+@pytest.mark.parametrize(("reason", "told"), [("exited with code 127", "exited with code 127"), ("", "ended")])
+def test_a_place_whose_agent_ended(pool, arrive, reason, told):
     arrive(place=0)
-    ended = PlaceState(place=1, name="pi-2", stage="ended", reason="exited with code 127")
+    ended = PlaceState(place=1, name="pi-2", stage="ended", reason=reason)
 
-    with pytest.raises(ClusterError, match="a stub: the agent on pi-2 exited with code 127 before") as raised:
+    with pytest.raises(ClusterError, match=f"a stub: the agent on pi-2 {told} before") as raised:
         wait(pool, 2, NoManager(ended))
     assert "last line of 1" in raised.value.__notes__[0]
 
@@ -305,6 +306,16 @@ def test_stop_ends_agents_and_waits_for_them(pool, arrive):
     with pytest.raises(ChannelClosed):
         agent.hear()
     pool.stop(0.0)
+
+
+@pytest.mark.parametrize(("grace_s", "waits_s"), [(2.0, 35.0), (40.0, 45.0), (0.0, 5.0)])
+def test_stop_waits_as_long_as_members_may_take_to_leave(output, said, monkeypatch, grace_s, waits_s):
+    pool, waited_s = AgentPool(output, said.put, leave_s=30.0), []
+    monkeypatch.setattr(pool._changed, "wait_for", lambda _, within_s: waited_s.append(within_s))
+
+    pool.stop(grace_s)
+
+    assert waited_s == [waits_s]
 
 
 def test_who_says_nonsense_is_no_agent(pool, said):

@@ -84,6 +84,17 @@ def test_an_environment_is_made_once_however_many_ask(folder, locked, maker):
     assert "nfold-of-the-agent" in printed, "nfold, and no other torch beside it"
 
 
+def test_who_comes_second_does_not_wait_until_the_first_one_lets_go(tmp_path, maker, monkeypatch):
+    for quick in ("_install", "_check"):
+        monkeypatch.setattr(EnvironmentMaker, quick, lambda *_: None)
+    lock, first, second = LockFile(name="my.lock", text="nfold==1.0"), maker(tmp_path), maker(tmp_path)
+    pythons = []
+
+    pythons.append(second.python_of(lock, lambda: pythons.append(first.python_of(lock, lambda: None))))
+
+    assert pythons[0] == pythons[1]
+
+
 def test_what_was_begun_and_not_ended_is_left_out(folder, locked, maker):
     lock, first = whole(locked), maker()
     python = first.python_of(lock, lambda: None)
@@ -118,6 +129,16 @@ def test_a_job_that_is_over_makes_none(tmp_path, locked, maker, monkeypatch):
 
     with pytest.raises(ClusterError, match="the job is over"):
         own.python_of(whole(locked), lambda: None)
+
+
+def test_who_installs_holds_the_lock_as_long_as_it_lives(tmp_path, monkeypatch):
+    lists = tmp_path / "lists"
+    lists.write_text("#!/bin/sh\necho error: $(readlink /proc/$$/fd/*)\nexit 1\n")
+    lists.chmod(0o755)
+    monkeypatch.setattr("shutil.which", lambda _: None)
+
+    with pytest.raises(ClusterError, match=r"/made/\w+\.making"):
+        EnvironmentMaker(tmp_path / "made", str(lists)).python_of(LockFile(name="my.lock", text=""), lambda: None)
 
 
 def test_of_many_the_oldest_go_but_for_those_in_use(tmp_path):

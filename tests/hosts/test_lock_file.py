@@ -15,6 +15,7 @@ numpy==2.0.0 \\
     --hash=sha256:bb
 Jinja2[i18n]===3.1.4
 mine @ https://example.org/mine-1.0-py3-none-any.whl
+ours @ git+https://example.org/ours.git@0123456789abcdef0123456789abcdef01234567#subdirectory=a
 """
 PYLOCK = """\
 lock-version = "1.0"
@@ -48,7 +49,20 @@ def test_a_pinned_file_travels_as_it_is(written):
 
 
 @pytest.mark.parametrize(
-    "line", ["torch", "torch>=2.13", "torch==2.*", "-r more.txt", "-e .", "-c limits.txt", "./wheels/a.whl", "a==1 b"]
+    "line",
+    [
+        "torch",
+        "torch>=2.13",
+        "torch==2.*",
+        "-r more.txt",
+        "-e .",
+        "-c limits.txt",
+        "./wheels/a.whl",
+        "a==1 b",
+        "a @ file:///home/me/a.whl",
+        "a @ git+https://example.org/a.git@main",
+        "== 1",
+    ],
 )
 def test_what_is_not_pinned_is_refused(written, line):
     with pytest.raises(ProgramError, match=r"is not pinned, or names a file that does not travel.*pip freeze --all"):

@@ -18,6 +18,8 @@ OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "3", "PMIX_RANK
 SECOND = OPEN_MPI | {"OMPI_COMM_WORLD_RANK": "1"}
 CALL = Call(addresses=(("10.0.0.1", 7000),), token=TOKEN, interpreter="/opt/python")
 
+ASK = pytest.mark.parametrize("ask", [MpiProcess.hear, lambda process: process.tell("all")])
+
 
 @pytest.mark.parametrize(
     ("environment", "by", "rank", "size"),
@@ -158,26 +160,28 @@ def test_mpi_is_entered_once(monkeypatch):
         broadcast("", size=3)
 
 
+@ASK
 @pytest.mark.processes
-def test_a_machine_without_mpi4py(tmp_path):
+def test_a_machine_without_mpi4py(tmp_path, ask):
     (tmp_path / "mpi4py.py").write_text("raise ImportError('no libmpi.so')")
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
 
     said = r"--on mpi needs mpi4py on every host.*nfold\[mpi\].*no libmpi.so"
     with MpiProcess(3, environment) as process, pytest.raises(ClusterError, match=said):
-        process.hear()
+        ask(process)
     assert not process.has_left
 
 
+@ASK
 @pytest.mark.processes
-def test_a_process_that_cannot_enter_mpi_at_all(tmp_path):
+def test_a_process_that_cannot_enter_mpi_at_all(tmp_path, ask):
     (tmp_path / "mpi4py.py").write_text("import os; os._exit(5)")
 
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
 
     said = "the process that should enter MPI exited with code 5"
     with MpiProcess(3, environment) as process, pytest.raises(ClusterError, match=said):
-        process.hear()
+        ask(process)
 
 
 def test_the_token_is_on_no_command_line_of_an_agent_in_mpi():

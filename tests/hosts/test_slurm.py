@@ -243,6 +243,8 @@ def test_an_allocation_that_is_over_says_more_than_srun(slurm, tmp_path, details
     allocation._agents._children[0]._process.wait(30.0)
 
     assert allocation.states() == [PlaceState(place=0, name="n1", stage="ended", reason=reason)]
+    slurm.refuses["scontrol"] = "Unable to contact the controller"
+    assert [state.reason for state in allocation.states()] == ["exited with code 3"]
     allocation.close()
 
 

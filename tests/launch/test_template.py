@@ -209,6 +209,19 @@ def test_a_template_that_is_closed_while_it_loads_is_gone(forked):
     assert child is None or child.ended(0.0) == "was killed by signal 9 (SIGKILL)"
 
 
+def test_a_template_that_does_not_answer_is_gone_once_it_is_closed(forked, tmp_path, monkeypatch):
+    monkeypatch.setattr("nfold.launch.template._END_S", 0.1)
+    launcher, template = forked("sleep")
+    start(launcher, 0)
+    lines(tmp_path, 1)
+    child = template._child
+    os.killpg(child.pid, signal.SIGSTOP)
+    start(launcher, 1)
+    template.close()
+    assert child.ended(0.0) == "was killed by signal 9 (SIGKILL)"
+    assert launcher.ended(1, 0.0).startswith("could not be started")
+
+
 def test_a_template_that_cannot_be_started_is_told(tmp_path):
     template = Template([str(tmp_path / "nothing")])
     launcher = LocalLauncher(["rank"], None, begin=template.begin)

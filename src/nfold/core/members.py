@@ -15,14 +15,14 @@ class Member:
     host: str
     pid: int
     address: Address | None = None
-    """At which other members reach it; None: it does not listen yet."""
+    """At which other members reach it; None: it does not listen yet. Without a host: nobody dials it."""
     seen: str = ""
     """The host that it dials from, as others see it; empty: not known."""
 
     @property
     def is_hidden(self) -> bool:
         """Whether an address translation (NAT) stands before it: only who is behind the same one can dial it."""
-        return self.address is not None and self.seen not in ("", self.address[0])
+        return self.address is not None and self.address[0] != "" and self.seen not in ("", self.address[0])
 
 
 def dial_order(members: Sequence[Member]) -> list[Member]:

@@ -55,6 +55,7 @@ class AgentPool:
         *,
         lost: Callable[[int, str], None] = lambda member, how: None,
         torch_comes: bool = False,
+        leave_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
@@ -62,9 +63,10 @@ class AgentPool:
         say: is given lines for the user, from any thread.
         lost: is told of each member whose agent is gone, and how; its own process may still be there.
         torch_comes: whether hosts get a torch of their own for the job, so that the one that they have does not matter.
+        leave_s: how long members may take at least to leave, where they are given time to.
         clock: gives seconds.
         """
-        self._torch_comes = torch_comes
+        self._torch_comes, self._leave_s = torch_comes, leave_s
         self._output, self._say, self._lost, self._clock = output, say, lost, clock
         self._agents: dict[int, HostAgent] = {}
         self._ends: dict[int, str] = {}
@@ -180,7 +182,8 @@ class AgentPool:
                 raise self._error
         lines = manager.last_lines(ended.place)
         where = ended.name or f"place {ended.place}"
-        error = ClusterError(f"{manager.title}: the agent on {where} {ended.reason} before it reached this machine.")
+        how = ended.reason or "ended"
+        error = ClusterError(f"{manager.title}: the agent on {where} {how} before it reached this machine.")
         if lines:
             error.add_note("\n  ".join(("The last lines from there:", *lines)))
         raise error
@@ -288,8 +291,9 @@ class AgentPool:
             there = [agent for agent in self._agents.values() if not agent.gone]
         for agent in there:
             _tell(agent, {"do": "stop", "grace_s": grace_s})
+        leave_s = max(grace_s, self._leave_s) if grace_s else 0.0
         with self._changed:
-            self._changed.wait_for(lambda: all(agent.gone for agent in there), grace_s + _LEAVING_S)
+            self._changed.wait_for(lambda: all(agent.gone for agent in there), leave_s + _LEAVING_S)
         for agent in there:
             agent.channel.close()
 

@@ -106,7 +106,8 @@ class LocalLauncher:
 
     def ended(self, member: int, timeout_s: float) -> str | None:
         """Return how a member ended, or None while it runs; waits up to `timeout_s` for it."""
-        return self._members[member].ended(timeout_s) if member in self._members else "was let go"
+        started = self._members.get(member)
+        return "was let go" if started is None else started.ended(timeout_s)
 
     def release(self, member: int) -> None:
         """Let go of a member that has left the job, and kill what is left of its process group."""

@@ -9,6 +9,7 @@ So the parent may fork, sees how a rank ends, and lives on when one breaks down.
 and open files that it inherits, as it finds a program behind any script.
 """
 
+import contextlib
 import json
 import os
 import socket
@@ -63,7 +64,8 @@ class MpiProcess:
         Raises:
             ClusterError: this process cannot enter MPI.
         """
-        self._line.send(json.dumps(text).encode())
+        with contextlib.suppress(BrokenPipeError):  # it has ended, and may have said why
+            self._line.send(json.dumps(text).encode())
         self.hear()
 
     def hear(self) -> str:
@@ -72,14 +74,20 @@ class MpiProcess:
         Raises:
             ClusterError: this process cannot enter MPI.
         """
-        said = self._line.recv(_MOST_BYTES)
-        if not said:
+        if not (said := self._said()):
             how = describe_exit(self._process.wait())
             raise ClusterError(f"the process that should enter MPI {how}. What MPI says of it stands above.")
         told: dict[str, str] = json.loads(said)
         if "error" in told:
             raise ClusterError(told["error"])
         return told["text"]
+
+    def _said(self) -> bytes:
+        """Return what it said; nothing where it has ended."""
+        try:
+            return self._line.recv(_MOST_BYTES)
+        except ConnectionResetError:  # it ended before it read what it was told; what it has said comes after that
+            return self._line.recv(_MOST_BYTES)
 
     def begin(
         self, command: Sequence[str], environment: Mapping[str, str], folder: Path | None, output: Any

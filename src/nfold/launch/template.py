@@ -156,20 +156,28 @@ class Template:
             failing.pop_all()
 
     def _is_closed_first(self) -> bool:
-        """Wait until the template has imported, or died; True: until it was closed."""
+        """Wait until the template says something, or has died; True: until it was closed."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         poll.register(self._closing, 0)  # its other end is closed
         return all(number == self._closing for number, _ in poll.poll())
 
     def _told(self, asked: Asked) -> bytes:
-        """Tell the template to fork; return its answer, empty where it has died."""
+        """Tell the template to fork; return its answer, empty where it has died, or was closed."""
         with adopting(), contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self._is_ready = self._is_ready or self._socket.recv(MOST_BYTES) == READY
             if self._is_ready:
                 socket.send_fds(self._socket, [json.dumps(asked.order).encode()], [asked.output])
-                return self._socket.recv(MOST_BYTES)
+                return self._socket.recv(MOST_BYTES) if self._answers() else b""
         return b""
+
+    def _answers(self) -> bool:
+        """Wait until the template answers, or has died; once it was closed, no longer than it has to end."""
+        if not self._is_closed_first():
+            return True
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(_END_S * 1000))
 
     def _end(self, grace_s: float) -> str:
         """End the template, if it is there; return how it ended."""

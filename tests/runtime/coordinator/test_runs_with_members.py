@@ -83,7 +83,8 @@ class Elastic:
 
     def pids(self) -> dict[int, int]:
         """Processes that run, by member."""
-        return {member: process.pid for member, process in self.session._launcher._processes.items()}
+        members = self.session._launcher._members.items()
+        return {member: asked.child.pid for member, asked in members if asked.child is not None}
 
     def end(self) -> Run:
         """Leave the loop."""

@@ -1,5 +1,7 @@
 """What a script imports before anything of the user's can have run."""
 
+import sys
+
 import pytest
 
 from nfold.verbs.ranks.script_imports import library_imports
@@ -40,6 +42,19 @@ def test_a_file_beside_the_script_takes_the_place_of_a_library(tmp_path):
     (tmp_path / "json.py").touch()
     (tmp_path / "script.py").write_text("import json")
     assert library_imports(tmp_path / "script.py") == []
+
+
+def test_a_package_without_init_is_a_library_where_all_of_it_is(tmp_path, monkeypatch):
+    for folder in ("site-packages", "own"):
+        (tmp_path / folder / "spread").mkdir(parents=True)
+        monkeypatch.syspath_prepend(tmp_path / folder)
+    scripts = tmp_path / "scripts"
+    scripts.mkdir()
+    (scripts / "script.py").write_text("import spread")
+
+    assert library_imports(scripts / "script.py") == []
+    monkeypatch.setattr("sys.path", [each for each in sys.path if each != str(tmp_path / "own")])
+    assert library_imports(scripts / "script.py") == [("spread", ())]
 
 
 def test_a_script_in_a_package_and_one_that_is_gone_have_none(tmp_path):

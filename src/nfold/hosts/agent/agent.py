@@ -175,9 +175,10 @@ class Agent:
             self._hold(folder, self._environments.python_of(lock, lambda: self._send("making")))
         except ChannelClosed:
             return  # nobody is left to tell
-        except (ClusterError, OSError) as error:
+        except Exception as error:  # of any kind: the job would wait for this host
+            is_told = isinstance(error, (ClusterError, OSError))
             with contextlib.suppress(ChannelClosed):
-                self._send("failed", why=str(error))
+                self._send("failed", why=str(error) if is_told else f"its environment cannot be made: {error!r}")
 
     def _hold(self, folder: Path, interpreter: str) -> None:
         script = folder / self._wanted["script"]

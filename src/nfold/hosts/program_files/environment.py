@@ -1,12 +1,13 @@
 """Makes virtual environments from lock files in a cache folder, each once on a host.
 
-    environments/KEY.lock        held by who makes it, alone, and by who uses it, together
+    environments/KEY.lock        held together by all who look for it, make it or use it; alone by who removes it
+    environments/KEY.making      held by who makes it, alone, and only so long: by pip or uv, too, which may outlive us
     environments/KEY/made-x/     an environment; what was begun and not ended stays unnamed, and goes with the next one
     environments/KEY/current     names the one that is whole
 
-The key is a checksum of lock file, Python and the place of nfold. Packages come from the lock file alone: pip resolves
-nothing, and then checks that nothing is missing. nfold is the agent's own unless the lock file names it: a link to its
-package, and to nothing that is installed beside it.
+The key is a checksum of lock file, kind of processor, Python and the place of nfold. Packages come from the lock file
+alone: pip resolves nothing, and then checks that nothing is missing. nfold is the agent's own unless the lock file
+names it: a link to its package, and to nothing that is installed beside it.
 """
 
 import contextlib
@@ -20,9 +21,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
 
 from nfold.errors import ClusterError
 from nfold.hosts.program_files.lock_file import LockFile
@@ -49,6 +50,8 @@ class EnvironmentMaker:
         self._folder, self._interpreter = folder, interpreter
         self._held = contextlib.ExitStack()
         self._process: subprocess.Popen[str] | None = None
+        self._inherited: tuple[int, ...] = ()
+        self._closing = threading.Lock()
         self._is_closed = False
 
     def python_of(self, lock: LockFile, making: Callable[[], None]) -> str:
@@ -66,10 +69,12 @@ class EnvironmentMaker:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with contextlib.ExitStack() as letting_go:
                 held = letting_go.enter_context(open(self._folder / f"{key}.lock", "wb"))
-                found = self._find(lock, key, held, making)
+                fcntl.flock(held, fcntl.LOCK_SH)
+                found = self._current(key) or self._find(lock, key, making)
                 self._held = letting_go.pop_all()
             os.utime(self._folder / key)
-            drop_old(self._folder)
+            with contextlib.suppress(FileNotFoundError):  # another one drops them at this moment
+                drop_old(self._folder)
         except OSError as error:
             raise ClusterError(
                 f"the environment of {lock.name} cannot be made in {self._folder}: {error.strerror}. Free some room, "
@@ -77,26 +82,24 @@ class EnvironmentMaker:
             ) from error
         return str(found / "bin" / "python")
 
-    def _find(self, lock: LockFile, key: str, held: IO[bytes], making: Callable[[], None]) -> Path:
-        """Return a whole environment, and keep others from removing it as long as a file is open."""
-        fcntl.flock(held, fcntl.LOCK_SH)
-        found = self._current(key)
-        if found is None:
-            making()
-            fcntl.flock(held, fcntl.LOCK_EX)  # who else makes it has ended then
-            found = self._current(key) or self._make(lock, key)
-            fcntl.flock(held, fcntl.LOCK_SH)
-        return found
+    def _find(self, lock: LockFile, key: str, making: Callable[[], None]) -> Path:
+        """Return a whole environment once this process, or another one, has made it."""
+        making()
+        with open(self._folder / f"{key}.making", "wb") as alone:
+            fcntl.flock(alone, fcntl.LOCK_EX)
+            self._inherited = (alone.fileno(),)
+            return self._current(key) or self._make(lock, key)
 
     def close(self) -> None:
         """End what makes an environment, and let go of the one in use. Safe to call again."""
-        self._is_closed = True
-        self._held.close()
-        if self._process is not None and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+        with self._closing:
+            self._is_closed = True
+            self._held.close()
+            if self._process is not None and self._process.poll() is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def _key(self, lock: LockFile) -> str:
-        parts = (lock.digest, platform.python_version(), sys.base_prefix, str(_own_package()))
+        parts = (lock.digest, platform.machine(), platform.python_version(), sys.base_prefix, str(_own_package()))
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def _current(self, key: str) -> Path | None:
@@ -150,21 +153,27 @@ class EnvironmentMaker:
             )
 
     def _run(self, lock: LockFile, command: list[str]) -> str:
-        if self._is_closed:
-            raise ClusterError("the job is over")
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        said, _ = self._process.communicate()
-        if self._process.returncode:
+        process = self._begin(command)
+        said, _ = process.communicate()
+        if process.returncode:
             raise ClusterError(f"the environment of {lock.name} cannot be made: {_reason(said)}")
         return said
+
+    def _begin(self, command: list[str]) -> "subprocess.Popen[str]":
+        with self._closing:
+            if self._is_closed:
+                raise ClusterError("the job is over")
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=self._inherited,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+            return self._process
 
 
 def drop_old(folder: Path) -> None:

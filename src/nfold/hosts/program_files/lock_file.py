@@ -15,7 +15,11 @@ from typing import Any
 from nfold.errors import ProgramError
 
 _MOST_BYTES = 4 << 20
-_PINNED = re.compile(r"[A-Za-z0-9][\w.-]*(\[[^]]*\])?\s*(===?\s*[^\s;,*]+|@\s*\S+)\s*(;.*?)?(\s+--hash=\S+)*\s*")
+_ADDRESS = r"https?://\S+|git\+(https?|ssh)://\S+@[0-9a-f]{40}(\#\S*)?"
+"""Of a package that every host finds, and finds the same."""
+_PINNED = re.compile(
+    rf"[A-Za-z0-9][\w.-]*(\[[^]]*\])?\s*(===?\s*[^\s;,*]+|@\s*({_ADDRESS}))\s*(;.*?)?(\s+--hash=\S+)*\s*"
+)
 _OPTIONS = (
     "--index-url",
     "-i",
@@ -73,7 +77,7 @@ def _check_pinned(path: Path, text: str) -> None:
     joined = re.sub(r"\\\r?\n", " ", text)
     for line in joined.splitlines():
         wanted = re.sub(r"(^|\s)#.*", "", line).strip()
-        if not wanted or wanted.split("=")[0].split()[0] in _OPTIONS or _PINNED.fullmatch(wanted):
+        if not wanted or re.split(r"[=\s]", wanted)[0] in _OPTIONS or _PINNED.fullmatch(wanted):
             continue
         raise ProgramError(
             f"--env {path}: {wanted!r} is not pinned, or names a file that does not travel. Each line must be as in "

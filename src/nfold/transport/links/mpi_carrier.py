@@ -92,7 +92,7 @@ class MpiCarrier:
 
     def _give_up(self) -> None:
         if self._awaited is not None and not self._has_given_up:
-            self._awaited.Cancel()
+            self._loop.cancel(self._awaited)
         self._has_given_up, self._reading = True, False
         self._over.set()
 
@@ -136,8 +136,12 @@ class MpiCarrier:
         self._write()
 
     def _await_first(self) -> None:
-        if not self._has_given_up:
+        if self._has_given_up:
+            return
+        try:
             self._await(self._first, self._take_first, moves=False)
+        except Exception as error:  # MPI refuses it: never a silent end
+            self._failed(error)
 
     def _await(self, into: memoryview, take: Any, *, moves: bool) -> None:
         self._awaited = self._loop.receive(self._peer, into, partial(self._arrived, take), self._failed, moves=moves)

@@ -10,6 +10,7 @@ computes little. While bytes are on their way the pauses stay short. One thread 
 (MPI_THREAD_FUNNELED), and its order is that of the messages.
 """
 
+import contextlib
 import itertools
 import threading
 import time
@@ -75,6 +76,9 @@ class MpiLoop:
         Args:
             name: of the thread.
             mpi: as `load_mpi` returns it.
+
+        Raises:
+            ClusterError: MPI says that it went wrong.
         """
         self._mpi = mpi
         self._calls: deque[Callable[[], None]] = deque()
@@ -82,11 +86,14 @@ class MpiLoop:
         self._watched: list[_Watched] = []
         self._statuses: list[Any] = []
         self._woken, self._entered = threading.Event(), threading.Event()
+        self._refused: Exception | None = None
         self._ending = False
         self._heard_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         self._entered.wait()
+        if self._refused is not None:
+            raise ClusterError(f"MPI cannot be entered: {self._refused}") from self._refused
 
     @property
     def is_current(self) -> bool:
@@ -147,6 +154,11 @@ class MpiLoop:
         self._watch(request, _Watched(then, failed, moves))
         return request
 
+    def cancel(self, request: Any) -> None:
+        """Wait for a message no longer; one that MPI cannot cancel comes, or is lost with all others."""
+        with contextlib.suppress(self._mpi.Exception):
+            request.Cancel()
+
     def _watch(self, request: Any, watched: _Watched) -> None:
         self._requests.append(request)
         self._watched.append(watched)
@@ -154,18 +166,32 @@ class MpiLoop:
             self._statuses.append(self._mpi.Status())
 
     def _run(self) -> None:
-        mpi = self._mpi
-        if not mpi.Is_initialized():
-            mpi.Init_thread(mpi.THREAD_FUNNELED)
-        self._world = mpi.COMM_WORLD.Dup()  # what the user's program says in MPI is its own
-        self._entered.set()
+        try:
+            self._enter()
+        except Exception as error:  # raised where it was asked for
+            self._refused = error
+            return
+        finally:
+            self._entered.set()
         while not (self._ending and not self._calls and not self._requests):
             self._woken.clear()
-            if self._do_calls() + self._test():
+            if self._move():
                 self._heard_s = time.monotonic()
             else:
                 self._woken.wait(self._pause_s())
-        mpi.Finalize()
+        self._mpi.Finalize()
+
+    def _enter(self) -> None:
+        if not self._mpi.Is_initialized():
+            self._mpi.Init_thread(self._mpi.THREAD_FUNNELED)
+        self._world = self._mpi.COMM_WORLD.Dup()  # what the user's program says in MPI is its own
+
+    def _move(self) -> int:
+        """Do what there is to do; return how much that was."""
+        try:
+            return self._do_calls() + self._test()
+        except Exception as error:  # of MPI, or of who was told: never a silent end
+            return self._fail_all(error)
 
     def _do_calls(self) -> int:
         for number in itertools.count():
@@ -177,10 +203,7 @@ class MpiLoop:
     def _test(self) -> int:
         if not self._requests:
             return 0
-        try:
-            ended = self._mpi.Request.Testsome(self._requests, self._statuses) or []
-        except self._mpi.Exception as error:
-            return self._fail_all(error)
+        ended = self._mpi.Request.Testsome(self._requests, self._statuses) or []
         told = [
             (self._watched[index].then, self._statuses[number].Get_count(self._mpi.BYTE))
             for number, index in enumerate(ended)
@@ -217,4 +240,7 @@ class MpiLoop:
         def fail(error: Exception) -> None:
             heard.set_exception(ClusterError(f"MPI cannot tell all processes how to reach the first one: {error}"))
 
-        self._watch(self._world.Ibcast(buffer, root=0), _Watched(then, fail, moves=False))
+        try:
+            self._watch(self._world.Ibcast(buffer, root=0), _Watched(then, fail, moves=False))
+        except self._mpi.Exception as error:
+            fail(error)

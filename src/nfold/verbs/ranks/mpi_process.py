@@ -72,8 +72,8 @@ def _take_place(order: dict[str, str], output: int) -> None:
 
 
 def _wiring(loop: MpiLoop, arguments: argparse.Namespace, host: str, token: str) -> Wiring:
-    del token  # who is in MPI was started by it
-    return MpiWiring(arguments.member, host, loop)
+    del host, token  # who is in MPI was started by it, and knows where all are
+    return MpiWiring(arguments.member, loop)
 
 
 if __name__ == "__main__":

@@ -11,18 +11,17 @@ from nfold.transport.links.mpi_loop import MpiLoop, Peer
 class MpiWiring:
     """A way to each member, which is there as soon as both ask for it."""
 
-    def __init__(self, member: int, host: str, loop: MpiLoop) -> None:
+    def __init__(self, member: int, loop: MpiLoop) -> None:
         """Args:
         member: this process.
-        host: the address at which its machine is reached.
         loop: that speaks MPI.
         """
-        self._host, self._loop = host, loop
+        self._loop = loop
         self._connections = MpiConnections(member, loop)
 
     def listen(self) -> Address:
-        """Return the machine's address and, in place of a port, the number of this process in MPI."""
-        return self._host, self._loop.rank
+        """Return no host, since nobody dials, and in place of a port the number of this process in MPI."""
+        return "", self._loop.rank
 
     @property
     def connections(self) -> MpiConnections:

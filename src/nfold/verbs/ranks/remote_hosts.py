@@ -22,6 +22,7 @@ from nfold.hosts.manager import Call, Manager
 from nfold.hosts.own_addresses import LOOPBACK, own_addresses
 from nfold.hosts.program_files.archive import pack
 from nfold.hosts.program_files.lock_file import LockFile, read_lock
+from nfold.launch.mpi_process import LEAVE_S
 from nfold.launch.output import Output
 from nfold.program import Program, ProgramSource
 from nfold.runtime.control.control_server import SocketControlServer, Tell
@@ -109,6 +110,7 @@ def come_hosts(
             command.say,
             lost=lambda member, how: command.events.put(Left(member, how)),
             torch_comes=options.env is not None,
+            leave_s=LEAVE_S if options.transport == "mpi" else 0.0,
         )
         manager = find_manager(options, token_file(), command.say)
         ending.callback(manager.close)

@@ -13,7 +13,7 @@ from nfold.program import is_library
 
 Import = tuple[str, tuple[str, ...]]
 """Name of a module, and what is taken from it, which may be modules, too."""
-_OF_PYTHON = (None, "built-in", "frozen")
+_OF_PYTHON = ("built-in", "frozen")
 
 
 def library_imports(script: Path) -> list[Import]:
@@ -52,4 +52,9 @@ def _is_of_library(name: str, folder: Path) -> bool:
     if not top or any(folder.glob(f"{top}.*")) or (folder / top).exists():
         return False
     spec = importlib.util.find_spec(top)
-    return spec is not None and (spec.origin in _OF_PYTHON or is_library(spec.origin))
+    if spec is None:
+        return False
+    if spec.origin is None:  # a package without __init__.py, which may lie in folders of libraries and of the user's
+        folders = list(spec.submodule_search_locations or ())
+        return bool(folders) and all(is_library(folder) for folder in folders)
+    return spec.origin in _OF_PYTHON or is_library(spec.origin)

@@ -78,13 +78,20 @@ class SlurmAllocation:
         states = self._agents.states()
         if all(state.stage != "ended" for state in states):
             return states
-        details = self._ask(["scontrol", "--oneliner", "show", "job", self._job])
-        if stage_of(state_of(details)) != "ended":
+        if (how := self._how_the_job_ended()) is None:
             return states
-        how = (
-            "" if state_of(details) == "COMPLETING" else f"was lost with job {self._job}, which {how_it_ended(details)}"
-        )
         return [replace(state, reason=how) if state.stage == "ended" else state for state in states]
+
+    def _how_the_job_ended(self) -> str | None:
+        """Return how it did, empty where that is not known yet; None: it runs, or Slurm does not say."""
+        try:
+            details = self._ask(["scontrol", "--oneliner", "show", "job", self._job])
+        except ClusterError:  # what srun said tells more than that
+            return None
+        state = state_of(details)
+        if stage_of(state) != "ended":
+            return None
+        return "" if state == "COMPLETING" else f"was lost with job {self._job}, which {how_it_ended(details)}"
 
     def release(self, place: int) -> None:
         """End the step of one place; its node stays in the allocation, and free for another place."""
