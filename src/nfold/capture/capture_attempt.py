@@ -239,8 +239,9 @@ class CaptureAttempt:
             if refusal is None:
                 break
             module = _outside(refusal.module, kept)
-            advice = "" if module else _OF_ITS_OWN
-            self._notes.append(f"{module or 'the model'} is kept whole: {first_line(refusal)}{advice}")
+            told = first_line(refusal)
+            advice = _OF_ITS_OWN if "`" in told and not module else ""  # where a line is to blame
+            self._notes.append(f"{module or 'the model'} is kept whole: {told}{advice}")
             exportable = False
             kept.append(module)
         yield replace(trace(self._fresh(), self._loss, self._example, opaque=("",)), method="opaque")
