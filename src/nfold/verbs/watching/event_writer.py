@@ -84,7 +84,12 @@ class EventWriter:
             return records
 
     def _open(self) -> BinaryIO:
-        name = f"{self._now():010.0f}.{socket.gethostname()}.{os.getpid()}"
+        """Open a file whose name comes after all that are there: files are read in the order of their names."""
+        earlier = [
+            int(each.name.split(".")[3]) for each in self._folder.glob(NAMES) if each.name.split(".")[3].isdigit()
+        ]
+        seconds = max([int(self._now()), *(second + 1 for second in earlier)])
+        name = f"{seconds:010}.{socket.gethostname()}.{os.getpid()}"
         return open(self._folder / NAMES.replace("*", name), "xb", buffering=0)
 
     def _give_up(self, why: str) -> None:
