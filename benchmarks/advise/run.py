@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import nfold
-from nfold.core.findings.advice import Advice, Forecast
-from nfold.planning.choosing.sizes import HELPS
+from nfold.core.findings.node_advice import Advice, Forecast
+from nfold.planning.choosing.node_counts import HELPS
 from nfold.planning.choosing.strategies import SEARCHED
 from nfold.verbs.try_plans import Trial, TriedPlan, try_plans
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nfold.transport.connecting.listener import Listener
-from nfold.transport.implementations.mpi import MpiConnections
+from nfold.transport.implementations.mpi_transport import MpiConnections
 from nfold.transport.implementations.tcp import TcpConnections
 from nfold.transport.links.mpi_loop import MpiLoop, Peer, load_mpi
 

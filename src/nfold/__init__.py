@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from nfold.core.cluster import Cluster
-    from nfold.core.findings.advice import Advice
+    from nfold.core.findings.node_advice import Advice
     from nfold.core.graph import ModelGraph
     from nfold.core.options.averages import Averages
     from nfold.core.placement import Placement, chunk_sizes
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nfold.version import __version__
 
 _HOME = {
-    "Advice": "core.findings.advice",
+    "Advice": "core.findings.node_advice",
     "Averages": "core.options.averages",
     "Cluster": "core.cluster",
     "ModelGraph": "core.graph",

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from nfold.core import codec
-from nfold.core.findings.advice import Advice
+from nfold.core.findings.node_advice import Advice
 
 CLUSTER = """
 [[node]]

@@ -9,7 +9,7 @@ from stub_agents import TOKEN, StubAgents
 
 from nfold.errors import ClusterError
 from nfold.hosts.manager import Call, agent_command
-from nfold.hosts.managers.mpi.mpi import Mpi, with_others
+from nfold.hosts.managers.mpi.mpi_agents import Mpi, with_others
 from nfold.hosts.managers.mpi.mpi_broadcast import broadcast
 from nfold.hosts.managers.mpi.mpi_start import among_mpi, check_started_alone, outside_of_mpi, started_together
 from nfold.launch.mpi_process import MpiProcess

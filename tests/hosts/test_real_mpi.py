@@ -23,7 +23,7 @@ import os, sys
 sys.path.insert(0, {rigs!r})
 from pathlib import Path
 from nfold.errors import ClusterError
-from nfold.hosts.managers.mpi.mpi import Mpi, with_others
+from nfold.hosts.managers.mpi.mpi_agents import Mpi, with_others
 from nfold.hosts.own_addresses import own_addresses
 from stub_agents import StubAgents
 

@@ -17,7 +17,7 @@ import pytest
 from nfold.hosts.managers.mpi.mpi_start import started_together
 from nfold.transport.connecting.job_token import new_token
 from nfold.transport.implementations.in_memory import MemoryNetwork
-from nfold.transport.implementations.mpi import MpiConnections
+from nfold.transport.implementations.mpi_transport import MpiConnections
 from nfold.transport.implementations.tcp import Listener, TcpConnections
 from nfold.transport.links.mpi_loop import MpiLoop, Peer, load_mpi
 

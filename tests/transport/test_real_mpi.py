@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 SIZES = (0, 1, 3999, 4000, 4001, 65_536, 300_000, 5 << 20)
 ALL_TO_ALL = f"""
 import queue
-from nfold.transport.implementations.mpi import MpiConnections
+from nfold.transport.implementations.mpi_transport import MpiConnections
 from nfold.transport.links.mpi_loop import MpiLoop, Peer, load_mpi
 
 loop, sizes = MpiLoop("nfold-mpi", load_mpi()), {SIZES}

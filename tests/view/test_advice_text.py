@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from nfold.core import codec
-from nfold.core.findings.advice import Advice, Bottleneck, Forecast, Size
+from nfold.core.findings.node_advice import Advice, Bottleneck, Forecast, Size
 from nfold.view import Look
 from nfold.view.advice_text import advice_sentences, advice_text
 

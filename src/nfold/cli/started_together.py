@@ -21,7 +21,7 @@ def first_or_alone(parsed: argparse.Namespace) -> Iterator[None]:
         check_started_alone(os.environ)
         yield
         return
-    from nfold.hosts.managers.mpi.mpi import with_others
+    from nfold.hosts.managers.mpi.mpi_agents import with_others
 
     with with_others():
         yield

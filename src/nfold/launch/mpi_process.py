@@ -23,7 +23,7 @@ from nfold.errors import ClusterError
 from nfold.launch.child import OwnChild, describe_exit
 from nfold.launch.local_launcher import TOKEN_VARIABLE, Started
 
-_MODULE = "nfold.verbs.ranks.mpi_process"
+_MODULE = "nfold.verbs.ranks.mpi_rank"
 _FILES = ("PMI_FD", "PMI2_FD")
 """Variables that name a file which whoever started us has left open for the library of MPI."""
 _MOST_BYTES = 1 << 17

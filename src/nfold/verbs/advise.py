@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from nfold.core.findings.advice import Advice
+from nfold.core.findings.node_advice import Advice
 from nfold.core.options.run_options import WATCHING, RunOptions
 from nfold.core.options.whole import whole
 from nfold.core.text.durations import duration_s
 from nfold.core.text.units import count
 from nfold.errors import InternalError, PlanError
-from nfold.planning.choosing.sizes import Wanted, advise_sizes, sizes_between
+from nfold.planning.choosing.node_counts import Wanted, advise_sizes, sizes_between
 from nfold.runtime.control.commands import Measured
 from nfold.verbs.options.keywords import takes_options
 from nfold.verbs.options.option_checks import Options, Wishes

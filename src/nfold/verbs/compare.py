@@ -24,7 +24,7 @@ from nfold.verbs.ranks.starting import check_room, forking_all
 from nfold.verbs.results.conclusion import ComparedRun, concluded
 from nfold.verbs.results.pages import write_comparison
 from nfold.verbs.run_folder.folder import RunFolder
-from nfold.verbs.run_folder.place import clear_away, place
+from nfold.verbs.run_folder.run_place import clear_away, place
 from nfold.verbs.running.observer import NullObserver, Observer
 from nfold.verbs.running.run_job import Job
 from nfold.verbs.train import Source, find_source, name_of, play_to_end

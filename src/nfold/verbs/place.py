@@ -15,8 +15,8 @@ from nfold.core.text.quantities import num_bytes
 from nfold.errors import PlanError, RunError
 from nfold.launch.emulation.cgroups import with_quotas
 from nfold.planning.inputs.facts import Facts
-from nfold.planning.residency.place import TIME_LIMIT_S
-from nfold.planning.residency.place import place as plan_places
+from nfold.planning.residency.best_place import TIME_LIMIT_S
+from nfold.planning.residency.best_place import place as plan_places
 from nfold.planning.residency.problem import Demand, Problem, problem_of
 from nfold.planning.residency.program_rates import program_rates
 from nfold.planning.residency.traffic import Traffic

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from textwrap import fill
 
-from nfold.core.findings.advice import Advice, Bottleneck, Forecast, Size
+from nfold.core.findings.node_advice import Advice, Bottleneck, Forecast, Size
 from nfold.core.text.units import clock, count, figure, percent, seconds
 from nfold.view.rendering import NONE, PLAIN, Look, or_none, render
 

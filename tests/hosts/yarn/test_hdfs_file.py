@@ -6,7 +6,7 @@ import pytest
 from stub_server import StubServer
 
 from nfold.errors import ClusterError
-from nfold.hosts.managers.yarn.token_file import HdfsFile
+from nfold.hosts.managers.yarn.shared_token import HdfsFile
 
 
 class FakeHdfs(StubServer):

@@ -10,8 +10,8 @@ import pytest
 
 from nfold.errors import ClusterError
 from nfold.hosts.manager import Call
-from nfold.hosts.managers.yarn.wishes import YarnWishes
 from nfold.hosts.managers.yarn.yarn_agents import YarnAgents
+from nfold.hosts.managers.yarn.yarn_wishes import YarnWishes
 
 pytestmark = [pytest.mark.processes, pytest.mark.exhaustive, pytest.mark.timeout(300)]
 

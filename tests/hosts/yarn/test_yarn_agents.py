@@ -7,8 +7,8 @@ import pytest
 
 from nfold.errors import ClusterError
 from nfold.hosts.manager import PlaceState
-from nfold.hosts.managers.yarn.wishes import YarnWishes
 from nfold.hosts.managers.yarn.yarn_agents import YarnAgents
+from nfold.hosts.managers.yarn.yarn_wishes import YarnWishes
 
 
 def agents(yarn, say=None, **wishes):

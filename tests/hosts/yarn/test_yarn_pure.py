@@ -9,8 +9,8 @@ from nfold.hosts.manager import Call
 from nfold.hosts.managers.yarn.cluster_facts import read_facts
 from nfold.hosts.managers.yarn.hadoop_rest import words
 from nfold.hosts.managers.yarn.service import launch_command, short, why_waiting
-from nfold.hosts.managers.yarn.token_file import token_file
-from nfold.hosts.managers.yarn.wishes import YarnWishes, read_wishes
+from nfold.hosts.managers.yarn.shared_token import token_file
+from nfold.hosts.managers.yarn.yarn_wishes import YarnWishes, read_wishes
 
 HTTP = "dfs.namenode.http-address"
 

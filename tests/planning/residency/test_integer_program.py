@@ -8,8 +8,8 @@ import pytest
 from scattered import boxes, cluster, demand
 
 from nfold.errors import PlanError
+from nfold.planning.residency.best_place import place
 from nfold.planning.residency.integer_program import integer_optimum
-from nfold.planning.residency.place import place
 from nfold.planning.residency.problem import problem_of
 
 

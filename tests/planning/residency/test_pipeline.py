@@ -7,8 +7,8 @@ import pytest
 from scattered import cluster, demand
 
 from nfold.errors import ClusterError, PlanError
+from nfold.planning.residency.best_place import place
 from nfold.planning.residency.pipeline import pipeline_optimum
-from nfold.planning.residency.place import place
 from nfold.planning.residency.problem import problem_of
 from nfold.planning.residency.traffic import Links, Traffic
 

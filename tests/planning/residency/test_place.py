@@ -10,7 +10,7 @@ from scattered import cluster, demand, random_problem
 
 from nfold.core import codec
 from nfold.core.residency import ResidencyPlan
-from nfold.planning.residency.place import place
+from nfold.planning.residency.best_place import place
 from nfold.planning.residency.pricing import priced
 from nfold.planning.residency.problem import problem_of
 

@@ -21,6 +21,6 @@ def add_parser(commands: Any) -> None:
 def run(parsed: argparse.Namespace) -> None:
     """Stop it and print what is kept."""
     from nfold.core.text.durations import duration_s
-    from nfold.verbs.jobs.stopping import stop
+    from nfold.verbs.jobs.stop_run import stop
 
     print(stop(parsed.named, wait_s=duration_s(parsed.wait, "--wait")))

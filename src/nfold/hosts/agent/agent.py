@@ -32,9 +32,9 @@ from nfold.core import codec
 from nfold.errors import ClusterError, TransportError
 from nfold.hosts.agent.meeting import Meeting
 from nfold.hosts.host_facts import facts_of_this_host
-from nfold.hosts.program_files.environment import EnvironmentMaker
 from nfold.hosts.program_files.lock_file import LockFile
 from nfold.hosts.program_files.unpacked import ProgramCache
+from nfold.hosts.program_files.virtual_environment import EnvironmentMaker
 from nfold.launch.local_launcher import Begin, LocalLauncher
 from nfold.launch.mpi_process import LEAVE_S, MpiProcess
 from nfold.launch.rank_command import rank_command, template_command

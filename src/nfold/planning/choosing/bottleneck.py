@@ -2,7 +2,7 @@
 
 from statistics import median
 
-from nfold.core.findings.advice import Bottleneck
+from nfold.core.findings.node_advice import Bottleneck
 from nfold.core.plan import Plan
 from nfold.planning.costs.estimate import estimate
 from nfold.planning.inputs.facts import Facts, proposal_of

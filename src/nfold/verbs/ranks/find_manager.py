@@ -9,7 +9,7 @@ from nfold.errors import ClusterError
 from nfold.hosts.manager import Manager
 from nfold.hosts.managers.by_hand import ByHand
 from nfold.hosts.managers.local_agents import LocalAgents
-from nfold.hosts.managers.mpi.mpi import Mpi
+from nfold.hosts.managers.mpi.mpi_agents import Mpi
 from nfold.hosts.managers.ray_agents import ray_agents
 from nfold.hosts.managers.slurm.slurm import slurm_manager
 from nfold.hosts.managers.ssh import SshManager

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Mapping
 
 from nfold.transport.connecting.listener import Address
-from nfold.transport.implementations.mpi import MpiConnections
+from nfold.transport.implementations.mpi_transport import MpiConnections
 from nfold.transport.links.mpi_loop import MpiLoop, Peer
 
 

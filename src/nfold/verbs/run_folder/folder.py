@@ -42,7 +42,7 @@ from nfold.verbs.run_folder.files import (
     foreign,
 )
 from nfold.verbs.run_folder.lock import lock, unmark
-from nfold.verbs.run_folder.place import clear_away, place
+from nfold.verbs.run_folder.run_place import clear_away, place
 from nfold.verbs.run_folder.whole_files import MAKE_ROOM, WholeFiles
 
 _MOST_NAMED = 5

@@ -11,7 +11,7 @@ from pathlib import Path
 from nfold.core.run_state import RunState
 from nfold.errors import PlanError
 from nfold.runtime.control import commands as cmd
-from nfold.verbs.run_folder.place import clear_away, place
+from nfold.verbs.run_folder.run_place import clear_away, place
 from nfold.verbs.watching.event_records import scalars_record, session_record, version_record
 from nfold.verbs.watching.event_writer import NAMES, EventWriter
 from nfold.view.tables import PARTS

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from nfold.errors import ClusterError
 from nfold.hosts.manager import Call, agent_command
-from nfold.hosts.managers.yarn.wishes import YarnWishes
+from nfold.hosts.managers.yarn.yarn_wishes import YarnWishes
 
 COMPONENT = "agent"
 AGENT_MIB = 64

@@ -21,8 +21,8 @@ from nfold.hosts.managers.yarn.service import (
     short,
     why_waiting,
 )
-from nfold.hosts.managers.yarn.token_file import TokenFile, token_file
-from nfold.hosts.managers.yarn.wishes import YarnWishes, read_wishes
+from nfold.hosts.managers.yarn.shared_token import TokenFile, token_file
+from nfold.hosts.managers.yarn.yarn_wishes import YarnWishes, read_wishes
 
 _SERVICES = "/app/v1/services"
 _GIVEN_BACK = "was given back"

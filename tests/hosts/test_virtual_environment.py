@@ -9,8 +9,8 @@ import pytest
 from local_wheels import make_wheel
 
 from nfold.errors import ClusterError
-from nfold.hosts.program_files.environment import EnvironmentMaker, drop_old
 from nfold.hosts.program_files.lock_file import LockFile
+from nfold.hosts.program_files.virtual_environment import EnvironmentMaker, drop_old
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 NEEDED = ("torch", "numpy", "safetensors")

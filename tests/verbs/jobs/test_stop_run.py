@@ -15,7 +15,7 @@ from nfold.machine.processes import started
 from nfold.verbs.jobs.database import user_database
 from nfold.verbs.jobs.run_list import all_runs
 from nfold.verbs.jobs.run_process import RunProcess
-from nfold.verbs.jobs.stopping import stop
+from nfold.verbs.jobs.stop_run import stop
 
 pytestmark = pytest.mark.timeout(30)
 HEARS = "import signal, sys\nsignal.signal(signal.SIGINT, lambda *_: sys.exit())\nprint('there', flush=True)\ninput()"

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nfold.core.cluster import Node
-from nfold.core.findings.advice import Advice, Forecast, Size
 from nfold.core.findings.comparison import Architecture
+from nfold.core.findings.node_advice import Advice, Forecast, Size
 from nfold.core.plan import Plan
 from nfold.errors import ClusterError, NfoldError, PlanError
 from nfold.planning.choosing.bottleneck import bottleneck_of

@@ -1,4 +1,4 @@
-"""A process in MPI: `python -m nfold.verbs.ranks.mpi_process PARENT SOCKET SIZE`, started by `launch.mpi_process`.
+"""A process in MPI: `python -m nfold.verbs.ranks.mpi_rank PARENT SOCKET SIZE`, started by `launch.mpi_process`.
 
 It enters MPI, passes on what the first process says, and then leaves MPI, or becomes a rank that talks through it.
 """

@@ -6,8 +6,8 @@ import pytest
 from grids import chain, channel, facts, model, parameter, profile
 
 from nfold.core.cluster import Cluster, Node
+from nfold.planning.choosing.node_counts import Wanted, advise_sizes, sizes_between
 from nfold.planning.choosing.search import plan
-from nfold.planning.choosing.sizes import Wanted, advise_sizes, sizes_between
 
 GRAPH = chain(1000, 1000)
 ONE = model({"All": ("input", "target")}, (parameter("weight", 100_000, "All"),))
