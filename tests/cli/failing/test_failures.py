@@ -105,6 +105,7 @@ def test_ranks_that_can_hear_nothing_while_they_import_end_with_the_command(shel
         template = int(importing.readline())
 
     job.kill()
+    job.wait()
 
     assert wait_for_end([template], 2.0) < 2
     assert shell.processes() == []
