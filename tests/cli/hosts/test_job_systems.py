@@ -60,7 +60,7 @@ def test_a_rank_in_mpi_that_dies_is_named_before_mpirun_speaks(shell, mpirun):
     shell.environment["EPOCHS"] = "4000"
     job = mpirun(2)
     assert any(line.startswith("epoch 2/") for line in job.stderr)
-    ranks = [pid for pid in shell.processes() if b"mpi_process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    ranks = [pid for pid in shell.processes() if b"mpi_rank" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     os.kill(ranks[-1], signal.SIGKILL)
 
     result = shell.finish(job)
