@@ -194,7 +194,7 @@ def row(hosts: Hosts, strategy: str, ranks: int, shared: bool, report: Report) -
 
 
 def main() -> None:
-    """Measure, print and write result.json."""
+    """Measure, print and write result.json, row by row."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--only", choices=MOST_RANKS, help="one cluster; the other's rows are kept")
     options.add_argument("--ranks", type=int, nargs="*", help="these sizes only")
@@ -209,7 +209,7 @@ def main() -> None:
             for found in rows_of(hosts, sizes, Path(text)):
                 rows.append(found)
                 print(found, flush=True)
-    write({"rate_mbit_per_s": RATE_MBIT, "steps": STEPS, "rows": rows}, __file__)
+                write({"rate_mbit_per_s": RATE_MBIT, "steps": STEPS, "rows": rows}, __file__)
 
 
 if __name__ == "__main__":
