@@ -92,6 +92,7 @@ def ray(hosts: int) -> Iterator[list[Way]]:
 
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as sockets:  # paths of sockets must be short
         os.environ["RAY_TMPDIR"] = sockets
+        os.environ["XDG_CACHE_HOME"] = f"{sockets}/cache"  # actors have the environment of their nodes
         nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
         try:
             for _ in range(hosts - 1):
@@ -169,9 +170,9 @@ def mpirun(hosts: int) -> list[str]:
 def peers(all_ways: list[Way], hosts: int) -> dict[str, list[str]]:
     """What starts the plain script, by name."""
     has_ray = any(name == "ray" for name, _, _ in all_ways) and importlib.util.find_spec("pandas") is not None
-    torchrun = str(Path(sys.executable).with_name("torchrun"))
+    torchrun = [sys.executable, "-m", "torch.distributed.run"]
     return {
-        "torchrun": [torchrun, "--nproc-per-node", str(hosts), "--master-port", "29513"],
+        "torchrun": [*torchrun, "--nproc-per-node", str(hosts), "--master-port", "29513"],
         "srun python": ["srun", "-p", "short", "-N", str(hosts), "--ntasks-per-node=1", "bash", "-c"],
         "mpirun python": [*mpirun(hosts), "bash", "-c"],
         **({"Ray Train": [sys.executable, str(HERE / "ray_train.py")]} if has_ray else {}),
