@@ -210,6 +210,13 @@ def test_a_metric_that_adds_up_over_calls_is_refused(metric):
         rehearse(mine, images(), images(), CPU)
 
 
+def test_a_metric_that_writes_into_what_it_is_given_keeps_nothing():
+    def likely(outputs, _):
+        return outputs.sigmoid_().mean()
+
+    rehearse(replace(program("plain"), metrics={"likely": likely}), images(), images(), CPU)
+
+
 def test_a_metric_may_keep_what_does_not_show():
     rehearse(replace(program("plain"), metrics={"own": Confusion().of_these}), images(), images(), CPU)
 

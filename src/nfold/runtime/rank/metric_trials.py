@@ -96,7 +96,7 @@ def _drawn(tensor: torch.Tensor) -> torch.Tensor:
 
 def _value(metric: Callable[[Any, Any], Any], outputs: Any, targets: Any) -> float:
     seed_all(0)
-    return float(metric(outputs, targets))
+    return float(metric(map_tensors(torch.clone, outputs), map_tensors(torch.clone, targets)))  # it may write in place
 
 
 def _results(program: Program, model: nn.Module, few: Any, device: torch.device) -> tuple[Any, Any]:
