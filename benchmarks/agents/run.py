@@ -24,7 +24,7 @@ from nfold.hosts.program_files.archive import Archive
 from nfold.launch.output import Output
 from nfold.runtime.control.channel import ALIVE, ChannelClosed, SocketChannel, connect
 from nfold.runtime.control.control_server import SocketControlServer
-from nfold.transport.connecting.handshake import AGENT
+from nfold.transport.connecting.token_proof import AGENT
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))

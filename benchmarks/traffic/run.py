@@ -16,8 +16,9 @@ from counting import compared
 from pipelined import most_even, sent_bytes
 
 from nfold.core import codec
+from nfold.core.chunks import chunk_sizes
 from nfold.core.graph import ModelGraph
-from nfold.core.placement import Placement, chunk_sizes
+from nfold.core.placement import Placement
 from nfold.planning.choosing.search import plan
 from nfold.planning.costs.machines import machines_of
 from nfold.planning.hypergraph.cell_hypergraph import Hypergraph, owners_of, traffic

@@ -13,7 +13,7 @@ from pathlib import Path
 from cases import Case
 
 import nfold
-from nfold.analysis.reporting.gains import TriedChange
+from nfold.analysis.reporting.gains_of_changes import TriedChange
 from nfold.analysis.resimulating.changes import Case as Judged
 from nfold.analysis.resimulating.changes import Changed
 from nfold.core.cluster import Channel, Cluster, Node

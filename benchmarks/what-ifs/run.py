@@ -20,7 +20,7 @@ from real import Played, is_possible, play  # noqa: E402
 
 from nfold.analysis.measured.link_regime import since_change  # noqa: E402
 from nfold.analysis.measured.measured_facts import gather  # noqa: E402
-from nfold.analysis.reporting.gains import TriedChange  # noqa: E402
+from nfold.analysis.reporting.gains_of_changes import TriedChange  # noqa: E402
 from nfold.analysis.reporting.resimulation import simulate_changes  # noqa: E402
 from nfold.analysis.reporting.run_report import WARM_UP_STEPS  # noqa: E402
 from nfold.verbs.results.summary import question_of  # noqa: E402

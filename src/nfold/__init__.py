@@ -11,11 +11,12 @@ TYPE_CHECKING = False  # typing itself would take longer to import than all else
 if TYPE_CHECKING:
     from typing import Any
 
+    from nfold.core.chunks import chunk_sizes
     from nfold.core.cluster import Cluster
     from nfold.core.findings.node_advice import Advice
     from nfold.core.graph import ModelGraph
     from nfold.core.options.averages import Averages
-    from nfold.core.placement import Placement, chunk_sizes
+    from nfold.core.placement import Placement
     from nfold.core.plan import Plan
     from nfold.core.profile import Profile
     from nfold.core.report import Report
@@ -50,7 +51,7 @@ _HOME = {
     "Trace": "core.trace",
     "__version__": "version",
     "advise": "verbs.advise",
-    "chunk_sizes": "core.placement",
+    "chunk_sizes": "core.chunks",
     "compare": "verbs.compare",
     "demo": "verbs.demo",
     "place": "verbs.place",

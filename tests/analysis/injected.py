@@ -22,8 +22,8 @@ from nfold.analysis.reporting.verdict import main_finding, verdict
 from nfold.analysis.resimulating.playback import play_back
 from nfold.analysis.resimulating.simulated_parts import parts_of
 from nfold.analysis.rules.causes import findings
+from nfold.core.chunks import chunk_sizes
 from nfold.core.cluster import Channel, Cluster, Node
-from nfold.core.placement import chunk_sizes
 from nfold.core.plan import Plan
 from nfold.core.profile import OperatorProfile, Timing
 from nfold.core.report import Report, Verdict

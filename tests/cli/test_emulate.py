@@ -19,7 +19,7 @@ from nfold.errors import ClusterError, WorkerLost
 from nfold.launch.emulation.clearing import NAMESPACES
 from nfold.launch.emulation.owners import STATE
 from nfold.program import ProgramSource
-from nfold.runtime.failures.failure_detector import Patience
+from nfold.runtime.failures.silent_ranks import Patience
 from nfold.runtime.measuring.probing_rounds import PROBING_S
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.run_folder.folder import RunFolder

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from nfold.planning.choosing.strategies import STRATEGY_NAMES
 from nfold.runtime.control.channel import ChannelClosed, connect
-from nfold.transport.connecting.handshake import CHALLENGE_BYTES
+from nfold.transport.connecting.token_proof import CHALLENGE_BYTES
 
 NUMBER = (int, float)
 REPORT = {

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nfold.core.placement import Placement, Reduction, Share, chunk_sizes
+from nfold.core.chunks import chunk_sizes
+from nfold.core.placement import Placement, Reduction, Share
 from nfold.errors import InternalError
 
 

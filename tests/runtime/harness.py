@@ -181,7 +181,7 @@ def play(
 def plain_loop(program: Program, steps: int, chunks: int, *, last_first: bool = False, least: int = 2) -> nn.Module:
     """The reference: one device, plain PyTorch, gradients accumulated over the same chunks; or added from the last on,
     which is as right and shows what rounding alone comes to."""
-    from nfold.core.placement import chunk_sizes
+    from nfold.core.chunks import chunk_sizes
 
     dataset = program.train_data()
     model = build_model(program, CPU)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nfold.transport.connecting.handshake import pack_challenge
+from nfold.transport.connecting.token_proof import pack_challenge
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 Words = Callable[[bytes], bytes]

@@ -13,7 +13,7 @@ from nfold.capture.computing.random import undisturbed
 from nfold.capture.cutting.captured import Captured
 from nfold.capture.example_batches import program_batches
 from nfold.capture.independence.objections import why_unfit
-from nfold.capture.optimizers.state_keeping import keeping
+from nfold.capture.optimizers.state_scope import keeping
 from nfold.capture.optimizers.stepping import Stepping
 from nfold.capture.optimizers.update_scope import update_scope
 from nfold.capture.optimizers.weighing import why_unweighable

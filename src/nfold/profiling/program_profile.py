@@ -18,7 +18,7 @@ from nfold.core.profile import Profile
 from nfold.errors import ProgramError
 from nfold.machine.heap import give_back
 from nfold.machine.limits import available_cores, available_memory, unused_memory
-from nfold.planning.inputs.chunking import check_samples
+from nfold.planning.inputs.chunk_counts import check_samples
 from nfold.profiling.bench import Bench
 from nfold.profiling.compute import a_pass, time_loading, time_operators, time_whole
 from nfold.profiling.few_threads import few_threads

@@ -1,4 +1,4 @@
-"""What people look at in a terminal: progress, tables, explanations."""
+"""What people look at in a terminal: progress, tables (`tables.py`: of plan and compare), explanations."""
 
 from nfold.view.explain import brief_text, why_text
 from nfold.view.progress_line import BesideLine, ProgressLine, RunProgress

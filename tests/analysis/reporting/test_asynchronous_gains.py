@@ -7,7 +7,7 @@ from drifted import Drifted
 from injected import Injected
 
 from nfold.analysis.reporting.resimulation import simulate_changes
-from nfold.analysis.resimulating.questions import with_nodes
+from nfold.analysis.resimulating.changed_questions import with_nodes
 
 pytestmark = pytest.mark.long
 

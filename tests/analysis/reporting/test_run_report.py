@@ -8,7 +8,7 @@ from injected import Injected
 
 from nfold.analysis.measured.measured_facts import gather
 from nfold.analysis.measured.node_loads import node_resident_bytes, rank_loads
-from nfold.analysis.reporting.gains import PossibleGains
+from nfold.analysis.reporting.gains_of_changes import PossibleGains
 from nfold.analysis.reporting.run_report import Result, report
 from nfold.analysis.reporting.verdict import main_finding, next_command
 from nfold.analysis.rules.causes import findings, ranked_causes

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from injected import Injected
 
-from nfold.analysis.resimulating.what_if import EVEN_LOAD, what_if
+from nfold.analysis.resimulating.without_each_cause import EVEN_LOAD, what_if
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.schedule import RankSchedule, Schedule
 from nfold.core.tasks import Elements, Forward, Receive, Send

@@ -6,9 +6,9 @@ import pytest
 from grids import chain, channel, facts, profile
 
 from nfold.analysis.resimulating.asynchronous_playback import drift_back, drifts_without
+from nfold.analysis.resimulating.changed_questions import with_nodes
 from nfold.analysis.resimulating.playback import play_back
-from nfold.analysis.resimulating.questions import with_nodes
-from nfold.analysis.resimulating.what_if import EVEN_LOAD
+from nfold.analysis.resimulating.without_each_cause import EVEN_LOAD
 from nfold.core.cluster import Cluster, Node
 from nfold.planning.choosing.search import plan
 

@@ -17,7 +17,7 @@ import pytest
 from nfold.errors import WorkerLost
 from nfold.program import ProgramSource
 from nfold.runtime.checkpoint.state_file import StoredState
-from nfold.runtime.failures.failure_detector import Patience
+from nfold.runtime.failures.silent_ranks import Patience
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.run_folder.files import CHECKPOINT
 from nfold.verbs.run_folder.folder import RunFolder

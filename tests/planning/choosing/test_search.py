@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nfold.core import codec
+from nfold.core.chunks import chunk_sizes
 from nfold.core.cluster import Cluster, Node
-from nfold.core.placement import chunk_sizes
 from nfold.core.plan import Plan, Prediction, Unpredicted
 from nfold.core.profile import Timing
 from nfold.errors import PlanError

@@ -7,8 +7,8 @@ from grids import facts, grids, model, parameter, place, profile
 from hypothesis import given, settings
 from towers import towers
 
+from nfold.core.chunks import chunk_sizes
 from nfold.core.graph import Statistic
-from nfold.core.placement import chunk_sizes
 from nfold.planning.choosing.search import plan
 from nfold.planning.choosing.strategies import named
 from nfold.planning.costs.peak_memory import (

@@ -7,10 +7,11 @@ from grids import chain, graphs, model, parameter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nfold.core.chunks import chunk_sizes
 from nfold.core.graph import ModelGraph, Statistic
-from nfold.core.placement import Placement, chunk_sizes
-from nfold.planning.costs.coarsening import coarsen
+from nfold.core.placement import Placement
 from nfold.planning.hypergraph.cell_hypergraph import Costs, Hypergraph, blocks_of, build, loads_s, owners_of, traffic
+from nfold.planning.inputs.operator_groups import coarsen
 from nfold.planning.reductions.buckets import buckets_of
 from nfold.planning.scheduling.schedule_compiler import compile_schedule
 

@@ -11,7 +11,7 @@ from harness import difference, graph_of, make_plan, plain_loop, play
 from nets import adamw, program, sgd
 from torch.utils.data import TensorDataset
 
-from nfold.core.placement import chunk_sizes
+from nfold.core.chunks import chunk_sizes
 from nfold.errors import PeerLost, ProgramError
 from nfold.planning.reductions.shares import cut_shares
 from nfold.runtime.data.chunk_loader import ChunkSamples

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nfold.core.placement import chunk_sizes
+from nfold.core.chunks import chunk_sizes
 from nfold.errors import TransportError
 from nfold.planning.asynchronous.staleness import Answer, Asked, Pulled, Pushed, Refreshed
 from nfold.runtime.asynchronous.tickets import Tickets

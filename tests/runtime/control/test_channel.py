@@ -18,7 +18,7 @@ from nfold.runtime.control.channel import ChannelClosed, QueueChannel, SocketCha
 from nfold.runtime.control.control_server import SocketControlServer, ThreadControlServer
 from nfold.runtime.control.events import Left, Said
 from nfold.runtime.rank.heartbeat import Heartbeat
-from nfold.transport.connecting.handshake import (
+from nfold.transport.connecting.token_proof import (
     CHALLENGE_BYTES,
     COORDINATOR,
     HELLO_BYTES,

@@ -17,7 +17,8 @@ from nfold.runtime.control.channel import ChannelClosed, SocketChannel, connect
 from nfold.runtime.control.control_server import SocketControlServer, listen
 from nfold.runtime.control.events import Left, Said
 from nfold.transport.connecting.acceptor import MAX_UNPROVEN
-from nfold.transport.connecting.handshake import (
+from nfold.transport.connecting.job_token import new_token
+from nfold.transport.connecting.token_proof import (
     CHALLENGE_BYTES,
     COORDINATOR,
     Hello,
@@ -25,7 +26,6 @@ from nfold.transport.connecting.handshake import (
     pack_hello,
     unpack_challenge,
 )
-from nfold.transport.connecting.job_token import new_token
 
 pytestmark = pytest.mark.timeout(60)
 HEADER = struct.Struct("!4sIQ")

@@ -18,7 +18,7 @@ from nfold.capture.computing.random import LOCK, CellRandom, RandomState
 from nfold.errors import ProgramError
 from nfold.program import Program
 from nfold.runtime.data.chunk_loader import ChunkLoader, ChunkSamples
-from nfold.runtime.data.reading import SampleReader, read_seeded, read_undrawn
+from nfold.runtime.data.sample_reader import SampleReader, read_seeded, read_undrawn
 
 SEED, BATCH_SIZE = 5, 4
 DRAWS = {

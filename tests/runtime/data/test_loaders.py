@@ -20,7 +20,7 @@ from nfold.runtime.data.chunk_loader import ChunkLoader, ChunkSamples
 from nfold.runtime.data.loaded_program import item_checksums, load_dataset
 from nfold.runtime.data.loader_process import read_for_rank
 from nfold.runtime.data.loaders import LoaderPool, Loaders, unlike
-from nfold.runtime.data.reading import ReadPart, SampleReader
+from nfold.runtime.data.sample_reader import ReadPart, SampleReader
 from nfold.runtime.rank.evaluation import evaluate
 
 SEED, BATCH_SIZE, COUNT = 3, 8, 32

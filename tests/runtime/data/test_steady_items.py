@@ -13,7 +13,7 @@ from nfold.errors import ProgramError
 from nfold.program import Program
 from nfold.runtime.data.chunk_loader import ChunkLoader, ChunkSamples
 from nfold.runtime.data.loaded_program import facts_of
-from nfold.runtime.data.reading import SampleReader
+from nfold.runtime.data.sample_reader import SampleReader
 
 GLOBAL, JOINING = np.random.default_rng(0), np.random.default_rng(1)
 RESEEDED = torch.Generator()

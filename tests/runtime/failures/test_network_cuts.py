@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfold.runtime.control.channel import ALIVE, QueueChannel
-from nfold.runtime.failures.failure_detector import Patience
 from nfold.runtime.failures.network_cuts import QUIET_S, CutChanges, Cuts, NetworkCut
+from nfold.runtime.failures.silent_ranks import Patience
 from nfold.runtime.rank.heartbeat import Heartbeat, WatchedWiring
 
 PATIENCE = Patience(noticed_s=10.0, lost_s=60.0)

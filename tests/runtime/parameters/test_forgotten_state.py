@@ -7,7 +7,7 @@ from optimizers import OPTIMIZERS
 from torch import nn
 from torch.optim import SGD
 
-from nfold.capture.optimizers.state_keeping import keeping
+from nfold.capture.optimizers.state_scope import keeping
 from nfold.capture.optimizers.stepping import Stepping
 from nfold.capture.optimizers.update_scope import update_scope
 from nfold.runtime.control import commands as cmd

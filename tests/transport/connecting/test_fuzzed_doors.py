@@ -13,7 +13,9 @@ from strangers import Words, before_tls, fuzzed, held, knock
 from nfold.errors import TransportError
 from nfold.transport.connecting.acceptor import Acceptor
 from nfold.transport.connecting.encryption import secured
-from nfold.transport.connecting.handshake import (
+from nfold.transport.connecting.job_token import new_token
+from nfold.transport.connecting.listener import Listener
+from nfold.transport.connecting.token_proof import (
     CHALLENGE_BYTES,
     Hello,
     pack_challenge,
@@ -21,8 +23,6 @@ from nfold.transport.connecting.handshake import (
     unpack_challenge,
     unpack_hello,
 )
-from nfold.transport.connecting.job_token import new_token
-from nfold.transport.connecting.listener import Listener
 from nfold.transport.links.framing import HEADER_BYTES, FrameHeader, Kind, pack_header
 from nfold.transport.links.inbox import Inbox
 from nfold.transport.links.link import Link

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nfold.errors import ClusterError, TransportError
-from nfold.transport.connecting.handshake import (
+from nfold.transport.connecting.token_proof import (
     CHALLENGE_BYTES,
     HELLO_BYTES,
     Hello,

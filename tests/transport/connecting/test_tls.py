@@ -14,9 +14,9 @@ from heard_wire import HeardWire
 
 from nfold.errors import TransportError
 from nfold.transport.connecting.encryption import secured
-from nfold.transport.connecting.handshake import HELLO_BYTES
 from nfold.transport.connecting.job_token import key_and_certificate, new_token
 from nfold.transport.connecting.tls_socket import TlsSocket
+from nfold.transport.connecting.token_proof import HELLO_BYTES
 from nfold.transport.implementations.tcp import Listener, TcpConnections
 
 pytestmark = pytest.mark.timeout(30)

@@ -11,14 +11,14 @@ from typing import TypeVar
 
 from nfold.analysis.measured.channel_use import ChannelUse
 from nfold.analysis.measured.measured_facts import MeasuredFacts
-from nfold.analysis.reporting.gains import PossibleGains, possible_gains
+from nfold.analysis.reporting.gains_of_changes import PossibleGains, possible_gains
 from nfold.analysis.reporting.verdict import main_finding
 from nfold.analysis.resimulating.asynchronous_playback import calibrated_drift, drift_back, drifts_without, num_tasks
 from nfold.analysis.resimulating.calibrate import calibrated
 from nfold.analysis.resimulating.changes import Case
 from nfold.analysis.resimulating.playback import Playback, play_back
 from nfold.analysis.resimulating.simulated_parts import simulated_time
-from nfold.analysis.resimulating.what_if import load_seconds, what_if, with_load_seconds
+from nfold.analysis.resimulating.without_each_cause import load_seconds, what_if, with_load_seconds
 from nfold.analysis.rules.causes import findings, variants
 from nfold.analysis.rules.communication import communication, limiting_links
 from nfold.core.plan import Plan

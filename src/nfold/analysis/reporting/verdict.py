@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nfold.analysis.measured.gradient_ages import is_old, worth
-from nfold.analysis.reporting.gains import ChangeKind, PossibleGains
+from nfold.analysis.reporting.gains_of_changes import ChangeKind, PossibleGains
 from nfold.analysis.reporting.own_limit import own_limit
 from nfold.analysis.rules.finding import Finding
 from nfold.analysis.rules.peer_wait import MORE_SAMPLES, UNEVEN

@@ -16,15 +16,15 @@ from statistics import fmean, median
 from nfold.analysis.measured.channel_use import ChannelUse
 from nfold.analysis.measured.measured_facts import MeasuredFacts
 from nfold.analysis.resimulating.calibrate import corrected, ratio
-from nfold.analysis.resimulating.even_work import of_typical_s
-from nfold.analysis.resimulating.questions import (
+from nfold.analysis.resimulating.changed_questions import (
     with_nodes,
     with_profiles,
     without_computing,
     without_input,
     without_updates,
 )
-from nfold.analysis.resimulating.what_if import (
+from nfold.analysis.resimulating.even_work import of_typical_s
+from nfold.analysis.resimulating.without_each_cause import (
     AS_PLANNED,
     COMPUTE,
     EVEN_LOAD,

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 
 from nfold.analysis.resimulating.asynchronous_playback import drift_back
 from nfold.analysis.resimulating.calibrate import ALIKE
+from nfold.analysis.resimulating.changed_questions import with_nodes
 from nfold.analysis.resimulating.playback import play_back
-from nfold.analysis.resimulating.questions import with_nodes
 from nfold.core.cluster import Channel, Node
 from nfold.core.plan import Plan
 from nfold.errors import PlanError

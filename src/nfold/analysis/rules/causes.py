@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from nfold.analysis.measured.measured_facts import MeasuredFacts
-from nfold.analysis.resimulating.what_if import (
+from nfold.analysis.resimulating.without_each_cause import (
     AS_PLANNED,
     BUBBLE,
     COMPUTE,

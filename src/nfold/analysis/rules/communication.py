@@ -23,7 +23,7 @@ from statistics import median
 
 from nfold.analysis.measured.channel_use import SURELY_MORE, ChannelUse
 from nfold.analysis.measured.measured_facts import MeasuredFacts
-from nfold.analysis.resimulating.what_if import AS_PLANNED, LATENCY, NETWORK
+from nfold.analysis.resimulating.without_each_cause import AS_PLANNED, LATENCY, NETWORK
 from nfold.analysis.rules.finding import HALF, Finding
 from nfold.analysis.rules.pipelines import bubble
 from nfold.analysis.rules.senders import (

@@ -7,7 +7,7 @@ stage 2   .  .  F0 B0 F1 B1 F2 B2 .  .  .
 
 from nfold.analysis.measured.measured_facts import MeasuredFacts
 from nfold.analysis.resimulating.even_work import of_typical_s
-from nfold.analysis.resimulating.what_if import AS_PLANNED, NETWORK
+from nfold.analysis.resimulating.without_each_cause import AS_PLANNED, NETWORK
 from nfold.analysis.rules.finding import HALF, Finding
 from nfold.core.text.units import count, percent, seconds
 

@@ -1,4 +1,7 @@
-"""Finds out how far an optimizer's update can be cut: by element, by parameter, or not at all."""
+"""Finds out how far an optimizer's update can be cut: by element, by parameter, or not at all.
+
+Whether its state can be cut is found out in `state_scope.py`.
+"""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

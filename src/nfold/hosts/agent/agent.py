@@ -43,8 +43,8 @@ from nfold.launch.template import Template
 from nfold.machine.user_folders import cache_folder
 from nfold.runtime.control.channel import ChannelClosed, Message, SocketChannel, connect
 from nfold.runtime.rank.heartbeat import Heartbeat
-from nfold.transport.connecting.handshake import AGENT
 from nfold.transport.connecting.listener import Address
+from nfold.transport.connecting.token_proof import AGENT
 
 EXIT_DONE, EXIT_LOST, EXIT_REFUSED = 0, 1, 2
 DIAL_S = 10.0

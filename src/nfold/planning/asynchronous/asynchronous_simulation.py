@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from nfold.core.chunks import chunk_sizes
 from nfold.core.cluster import Cluster
-from nfold.core.placement import Reduction, chunk_sizes
+from nfold.core.placement import Reduction
 from nfold.core.plan import Asynchrony
 from nfold.errors import InternalError
 from nfold.planning.asynchronous.staleness import (

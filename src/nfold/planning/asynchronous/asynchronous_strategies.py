@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from nfold.core.placement import Reduction, chunk_sizes
+from nfold.core.chunks import chunk_sizes
+from nfold.core.placement import Reduction
 from nfold.core.plan import Asynchrony, Prediction
 from nfold.core.profile import Profile
 from nfold.errors import PlanError

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from nfold.core.placement import filled_chunks
+from nfold.core.chunks import filled_chunks
 from nfold.errors import PlanError
 from nfold.planning.asynchronous.asynchronous_strategies import check_staleness
 from nfold.planning.choosing.strategies import AUTO

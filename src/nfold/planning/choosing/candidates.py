@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nfold.core.placement import chunk_sizes
+from nfold.core.chunks import chunk_sizes
 from nfold.core.plan import Prediction
 from nfold.core.profile import Profile
 from nfold.core.schedule import Schedule

@@ -8,8 +8,9 @@ message-level simulator where both can be asked, for weighted shares up to 15 % 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from nfold.core.chunks import chunk_sizes
 from nfold.core.cluster import Cluster, Node
-from nfold.core.placement import Reduction, chunk_sizes
+from nfold.core.placement import Reduction
 from nfold.core.profile import Profile
 from nfold.errors import ClusterError, PlanError
 from nfold.planning.choosing.strategies import named

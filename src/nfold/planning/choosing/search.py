@@ -14,7 +14,7 @@ from nfold.planning.choosing.portfolio import Portfolio
 from nfold.planning.choosing.proposals import Answers
 from nfold.planning.choosing.strategies import AUTO, SEARCHED, STRATEGIES, Strategy, named
 from nfold.planning.choosing.wishes import check, check_ranks
-from nfold.planning.inputs.chunking import chunk_notes
+from nfold.planning.inputs.chunk_counts import chunk_notes
 from nfold.planning.inputs.facts import Facts
 from nfold.planning.reductions.buckets import sparse_notes
 from nfold.planning.scheduling.garbage_collection import without_collecting

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from nfold.core.chunks import chunk_sizes
 from nfold.core.cluster import Channel, Node
 from nfold.core.graph import ModelGraph
-from nfold.core.placement import Reduction, chunk_sizes
+from nfold.core.placement import Reduction
 from nfold.core.profile import Profile
 from nfold.errors import ClusterError
 from nfold.planning.costs.machines import slowness_of

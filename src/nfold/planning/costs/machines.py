@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from nfold.core.cluster import Node
 from nfold.planning.costs.memory_needs import least_bytes, rooms, whole_bytes
 from nfold.planning.costs.read_ahead import CoreContention, contentions_of
-from nfold.planning.inputs.chunking import chunk_counts
+from nfold.planning.inputs.chunk_counts import chunk_counts
 from nfold.planning.inputs.facts import ABOUT_AS_FAST, Facts
 from nfold.planning.reductions.server_shares import link_rates
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from nfold.core.graph import ModelGraph, Operator
 from nfold.core.profile import Profile
-from nfold.planning.costs.coarsening import LIGHT
-from nfold.planning.inputs.chunking import chunk_counts
+from nfold.planning.inputs.chunk_counts import chunk_counts
 from nfold.planning.inputs.facts import Facts
+from nfold.planning.inputs.operator_groups import LIGHT
 
 ROOM = 0.9
 """Share of a rank's memory that states and activations may take; the rest is for messages."""

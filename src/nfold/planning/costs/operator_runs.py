@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from nfold.core.chunks import chunk_sizes
 from nfold.core.graph import ModelGraph, Parameter, Tensor
-from nfold.core.placement import chunk_sizes
-from nfold.planning.costs.coarsening import LIGHT
+from nfold.planning.inputs.operator_groups import LIGHT
 from nfold.planning.reductions.buckets import ITEM_BYTES
 
 Array = NDArray[np.float64]

@@ -17,8 +17,9 @@ its own: then it has no activations, but those that others have begun to send fo
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from nfold.core.chunks import chunk_sizes
 from nfold.core.graph import ModelGraph
-from nfold.core.placement import Placement, Reduction, chunk_sizes
+from nfold.core.placement import Placement, Reduction
 from nfold.core.profile import Profile
 from nfold.core.schedule import RankSchedule, Schedule, Segment
 from nfold.core.tasks import Backward, ChunkTensor, Forward, Receive

@@ -1,7 +1,7 @@
 """Seconds of each compute task, from a profile."""
 
+from nfold.core.chunks import chunk_sizes
 from nfold.core.graph import ModelGraph
-from nfold.core.placement import chunk_sizes
 from nfold.core.profile import Profile
 from nfold.core.schedule import RankSchedule, Schedule
 from nfold.core.tasks import Backward, Forward, Load, MessageEnd, OptimizerStep

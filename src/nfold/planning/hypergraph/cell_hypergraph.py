@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from nfold.core.graph import ModelGraph, Tensor
 from nfold.core.placement import Placement
-from nfold.planning.costs.coarsening import Groups, group_index
+from nfold.planning.inputs.operator_groups import Groups, group_index
 from nfold.planning.reductions.buckets import ITEM_BYTES
 from nfold.planning.scheduling.segments import INPUTS
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from math import ceil
 
-from nfold.core.placement import Placement, chunk_sizes
-from nfold.planning.costs.coarsening import coarsen
+from nfold.core.chunks import chunk_sizes
+from nfold.core.placement import Placement
 from nfold.planning.costs.estimate import estimate
 from nfold.planning.costs.machines import Machine, machines_of
 from nfold.planning.costs.memory_needs import ROOM, rooms
@@ -13,10 +13,11 @@ from nfold.planning.hypergraph import kahypar
 from nfold.planning.hypergraph.balance import balance_notes, imbalance, keeps
 from nfold.planning.hypergraph.block_limits import Limits
 from nfold.planning.hypergraph.cell_hypergraph import Costs, Hypergraph, blocks_of, build, owners_of
-from nfold.planning.hypergraph.grain import propose_splits
+from nfold.planning.hypergraph.operators_to_cut import propose_splits
 from nfold.planning.hypergraph.partition import Effort, Partition, improved, measure, partitions
-from nfold.planning.inputs.chunking import chunk_counts, deal
+from nfold.planning.inputs.chunk_counts import chunk_counts, deal
 from nfold.planning.inputs.facts import Facts, Proposal
+from nfold.planning.inputs.operator_groups import coarsen
 from nfold.planning.operator_parts.splitting import split_facts
 from nfold.planning.reductions.reductions_without_servers import placed
 from nfold.planning.stages.stage_strategies import Hybrid, Pipeline, uncut, unshared

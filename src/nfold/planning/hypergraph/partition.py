@@ -19,7 +19,7 @@ from nfold.planning.hypergraph.cell_hypergraph import Hypergraph, loads_s, traff
 from nfold.planning.hypergraph.nested_layouts import nested_layouts
 from nfold.planning.hypergraph.repair import SLACK, repair
 from nfold.planning.hypergraph.team_layouts import team_layouts
-from nfold.planning.inputs.chunking import share_chunks
+from nfold.planning.inputs.chunk_counts import share_chunks
 
 WORK = 30_000
 """Pins times blocks that are searched well in a few tenths of a second. From nothing a quarter of it takes as long, and

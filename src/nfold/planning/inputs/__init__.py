@@ -1,1 +1,4 @@
-"""What planning starts from: the facts that strategies may know, and into how many chunks a batch may be cut."""
+"""What planning starts from: facts for strategies, how often a batch may be cut, operators that stay together.
+
+How many samples each chunk has is decided in `core/chunks.py`.
+"""

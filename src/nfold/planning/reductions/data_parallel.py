@@ -1,7 +1,8 @@
 """What all strategies share that give each worker some chunks of the whole model."""
 
-from nfold.core.placement import Placement, Reduction, filled_chunks
-from nfold.planning.inputs.chunking import tell_filled
+from nfold.core.chunks import filled_chunks
+from nfold.core.placement import Placement, Reduction
+from nfold.planning.inputs.chunk_counts import tell_filled
 from nfold.planning.inputs.facts import Facts, Proposal
 from nfold.planning.reductions.buckets import UNLIMITED_BYTES, fill_buckets
 

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from nfold.core.chunks import chunk_sizes
 from nfold.core.graph import ModelGraph, Tensor
-from nfold.core.placement import Placement, Reduction, Share, chunk_sizes
+from nfold.core.placement import Placement, Reduction, Share
 from nfold.core.schedule import RankSchedule, Schedule, StatisticsGroup
 from nfold.core.tasks import (
     Backward,

@@ -7,11 +7,11 @@ the simulator to say.
 
 import numpy as np
 
-from nfold.core.placement import chunk_sizes
+from nfold.core.chunks import chunk_sizes
 from nfold.planning.costs.machines import Machine
 from nfold.planning.costs.operator_runs import Array, Runs, add_up, interval_sums
 from nfold.planning.costs.read_ahead import CoreContention, busy_s
-from nfold.planning.inputs.chunking import deal, share_chunks
+from nfold.planning.inputs.chunk_counts import deal, share_chunks
 from nfold.planning.inputs.facts import Facts
 from nfold.planning.scheduling.windows import lean_window
 from nfold.planning.stages.stage_division import Stage

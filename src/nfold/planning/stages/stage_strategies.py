@@ -6,7 +6,7 @@ import numpy as np
 
 from nfold.planning.costs.machines import Machine, machines_of, orders, teams
 from nfold.planning.costs.operator_runs import Runs, join_runs
-from nfold.planning.inputs.chunking import chunk_counts
+from nfold.planning.inputs.chunk_counts import chunk_counts
 from nfold.planning.inputs.facts import Facts, Proposal
 from nfold.planning.reductions.reductions_without_servers import placed
 from nfold.planning.stages.stage_costs import Grid, StageCosts

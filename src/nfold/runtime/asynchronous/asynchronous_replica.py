@@ -36,7 +36,7 @@ from nfold.runtime.control.ticket_rows import Account
 from nfold.runtime.data.chunk_loader import ChunkLoader
 from nfold.runtime.data.loaders import LoadersReader
 from nfold.runtime.data.ordering import sampler_of
-from nfold.runtime.data.reading import SampleReader
+from nfold.runtime.data.sample_reader import SampleReader
 from nfold.runtime.guards.later_trials import LaterTrials
 from nfold.runtime.parameters.buffers import Buffers
 from nfold.runtime.parameters.optimizer_updates import Kept, build_updaters, kept_by, sparse_gradients

@@ -3,7 +3,7 @@
     magic  json length  blob length   json  blob
     4 s    u32          u64
 
-Before that both sides prove that they know the job's token (`transport/connecting/handshake.py`); a connection that
+Before that both sides prove that they know the job's token (`transport/connecting/token_proof.py`); a connection that
 does not is closed before anything else is read.
 """
 
@@ -19,7 +19,8 @@ from typing import Any, Protocol
 
 from nfold.errors import RunError, TransportError
 from nfold.transport.connecting.encryption import secured
-from nfold.transport.connecting.handshake import (
+from nfold.transport.connecting.keepalive import enable_keepalive
+from nfold.transport.connecting.token_proof import (
     AGENT,
     CHALLENGE_BYTES,
     COORDINATOR,
@@ -31,7 +32,6 @@ from nfold.transport.connecting.handshake import (
     unpack_challenge,
     unpack_hello,
 )
-from nfold.transport.connecting.keepalive import enable_keepalive
 
 Message = dict[str, Any]
 

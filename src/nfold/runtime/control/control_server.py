@@ -1,4 +1,7 @@
-"""Lets members in: accepts control connections, checks the token, and turns what members say into events."""
+"""Lets members in: accepts control connections, checks the token, and turns what members say into events.
+
+Whose connection ends has left: so the death of a process is noticed here, too.
+"""
 
 import contextlib
 import itertools
@@ -24,7 +27,7 @@ from nfold.runtime.control.channel import (
 from nfold.runtime.control.events import Event, Left, Said
 from nfold.transport.connecting.acceptor import MAX_UNPROVEN
 from nfold.transport.connecting.encryption import secured
-from nfold.transport.connecting.handshake import AGENT
+from nfold.transport.connecting.token_proof import AGENT
 
 if TYPE_CHECKING:
     import queue

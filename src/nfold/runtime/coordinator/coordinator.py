@@ -35,9 +35,9 @@ from nfold.runtime.coordinator.same_program import averages_of, check_same_progr
 from nfold.runtime.coordinator.steering import Steering
 from nfold.runtime.coordinator.succession import Succession
 from nfold.runtime.coordinator.training import Training
-from nfold.runtime.failures.failure_detector import PATIENCE, FailureDetector, Patience
+from nfold.runtime.failures.first_cause import Postmortem
 from nfold.runtime.failures.network_cuts import QUIET_S, Cuts, NetworkCut
-from nfold.runtime.failures.postmortem import Postmortem
+from nfold.runtime.failures.silent_ranks import PATIENCE, FailureDetector, Patience
 
 POSTMORTEM_S = 0.4
 """How long the other ranks have to say what they saw, after the first bad news."""

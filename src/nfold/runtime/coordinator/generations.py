@@ -5,7 +5,7 @@ from nfold.errors import ClusterError
 from nfold.runtime.coordinator import membership as ms
 from nfold.runtime.coordinator.membership import Membership
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
-from nfold.runtime.failures.postmortem import Postmortem
+from nfold.runtime.failures.first_cause import Postmortem
 
 
 class Generations:

@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 from nfold.core import codec
+from nfold.core.chunks import chunk_sizes
 from nfold.core.cluster import Cluster, Node
 from nfold.core.graph import ModelGraph
 from nfold.core.job import Known
 from nfold.core.measured import Measured
-from nfold.core.placement import chunk_sizes
 from nfold.core.profile import Pace, Profile
 from nfold.errors import ProgramError
 from nfold.planning.choosing.early_checks import (
@@ -20,7 +20,7 @@ from nfold.planning.choosing.early_checks import (
 from nfold.planning.choosing.search import check_possible
 from nfold.planning.choosing.wishes import check_batch
 from nfold.planning.costs.read_ahead import least_share, within_cores
-from nfold.planning.inputs.chunking import worthwhile_counts
+from nfold.planning.inputs.chunk_counts import worthwhile_counts
 from nfold.planning.inputs.facts import useful_threads, worker_seconds
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev

@@ -6,7 +6,7 @@ from typing import Any
 from nfold.errors import RunError
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
-from nfold.runtime.failures.postmortem import Postmortem
+from nfold.runtime.failures.first_cause import Postmortem
 
 Flow = Generator[list[cmd.Command], ev.Event, Any]
 

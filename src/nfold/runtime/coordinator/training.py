@@ -19,7 +19,7 @@ from nfold.runtime.coordinator.generation_end import GenerationEnd
 from nfold.runtime.coordinator.progress import Progress
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.steering import Steering
-from nfold.runtime.failures.postmortem import Postmortem
+from nfold.runtime.failures.first_cause import Postmortem
 from nfold.runtime.measuring.reprobing import Reprobing
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Which samples a chunk holds, and has them read ahead while the steps before are computed.
 
-They are read and joined by `reading.py`, or by `loaders.py` in processes of their own.
+They are read and joined by `sample_reader.py`, or by `loaders.py` in processes of their own.
 """
 
 from collections import Counter
@@ -12,10 +12,10 @@ import torch
 
 from nfold.capture.batches.joining import Batch
 from nfold.capture.visited_samples import Order
-from nfold.core.placement import chunk_sizes
+from nfold.core.chunks import chunk_sizes
 from nfold.planning.costs.read_ahead import steps_ahead
 from nfold.runtime.data.loaders import LoadersReader
-from nfold.runtime.data.reading import ReadPart, SampleReader
+from nfold.runtime.data.sample_reader import ReadPart, SampleReader
 
 _MOST_ELSEWHERE = 4
 

@@ -17,7 +17,7 @@ from nfold.core import codec
 from nfold.errors import ProgramError
 from nfold.program import TEST_LOSS, Program, describe
 from nfold.runtime.data.ordering import orders_to_compare
-from nfold.runtime.data.reading import ReadPart, Which, check_item, join_seeded, read_seeded, read_undrawn
+from nfold.runtime.data.sample_reader import ReadPart, Which, check_item, join_seeded, read_seeded, read_undrawn
 from nfold.runtime.data.steady_items import check_items
 from nfold.runtime.data.unsuited_data import what_to_hand_over
 

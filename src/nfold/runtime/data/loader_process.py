@@ -16,7 +16,7 @@ from nfold.errors import NfoldError
 from nfold.program import Program, ProgramSource, describe
 from nfold.runtime.data.loaded_program import item_checksums, load_dataset
 from nfold.runtime.data.passing import Closed, receive, send
-from nfold.runtime.data.reading import SampleReader
+from nfold.runtime.data.sample_reader import SampleReader
 
 
 def read_for_rank(source: ProgramSource, connection: socket.socket, seed: str) -> None:

@@ -3,7 +3,7 @@
     rank    ── which part ──>  loader 0   reads, joins      A part is a chunk of a step, or a batch of test data.
     thread  <──── batch ─────             (loader_process)  Whichever loader is free reads the next one.
 
-What a part holds and draws follows from the part (`reading.py`), so it does not matter which process reads it.
+What a part holds and draws follows from the part (`sample_reader.py`), so it does not matter which process reads it.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from nfold.launch.child import Child
 from nfold.launch.fork_server import ForkServer
 from nfold.machine.resident_memory import peak_bytes
 from nfold.runtime.data.passing import Closed, receive, send
-from nfold.runtime.data.reading import ReadPart, Which
+from nfold.runtime.data.sample_reader import ReadPart, Which
 
 _NAMED = 3
 _HINT = "If memory ran out, use fewer loaders. --loaders 0 reads in the rank itself."

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from nfold.runtime.failures.failure_detector import Patience
+from nfold.runtime.failures.silent_ranks import Patience
 
 QUIET_S = 6.0
 """Machines that reach each other are heard every two seconds: longer silence belongs to a cut others show."""

@@ -1,6 +1,6 @@
 """Finds what an optimizer holds that one which goes on from a checkpoint would not hold.
 
-The trial before training (`capture/optimizers/state_keeping.py`) sees the first steps. What an optimizer makes later,
+The trial before training (`capture/optimizers/state_scope.py`) sees the first steps. What an optimizer makes later,
 as averages from some step on, shows when a checkpoint is written: a twin over the same memory takes what the checkpoint
 has, and must hold the same. It takes no step. O(what both hold); memory only for what the optimizer copies when it is
 built.
@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from nfold.capture.computing.random import LOCK, RandomState
-from nfold.capture.optimizers.state_keeping import plain_settings
+from nfold.capture.optimizers.state_scope import plain_settings
 from nfold.capture.optimizers.state_tree import from_tree, to_tree
 from nfold.capture.optimizers.stepping import Stepper, Stepping, Weights
 from nfold.capture.side_effects.held_values import alike, differences, held_by

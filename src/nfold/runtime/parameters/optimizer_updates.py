@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from nfold.capture.optimizers.lost_state import tell_broken, tell_forgotten, tell_shared
-from nfold.capture.optimizers.state_keeping import is_elementwise, plain_settings
+from nfold.capture.optimizers.state_scope import is_elementwise, plain_settings
 from nfold.capture.optimizers.state_tree import CannotHold, StateTree, to_tree
 from nfold.capture.optimizers.stepping import Stepping
 from nfold.capture.optimizers.touched_rows import at_own_begin, touched_only

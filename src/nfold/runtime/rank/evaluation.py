@@ -15,7 +15,7 @@ from nfold.errors import ProgramError, one_line
 from nfold.program import TEST_LOSS, Program, describe
 from nfold.runtime.checkpoint.state_collection import ByteRun
 from nfold.runtime.data.loaders import LoadersReader
-from nfold.runtime.data.reading import TESTING, SampleReader, evaluation_parts
+from nfold.runtime.data.sample_reader import TESTING, SampleReader, evaluation_parts
 
 
 def evaluate(

@@ -36,8 +36,8 @@ from nfold.core import codec
 from nfold.errors import TransportError
 from nfold.program import Program
 from nfold.runtime.control.channel import ChannelClosed, ControlChannel, Message
-from nfold.runtime.control.failure_message import failed
 from nfold.runtime.control.orders import Orders
+from nfold.runtime.control.own_failure import failed
 from nfold.runtime.data.loaded_program import facts_of, find_device, load_dataset
 from nfold.runtime.data.loaders import LoaderPool
 from nfold.runtime.measuring.unsent_bytes import lift_limits

@@ -33,7 +33,7 @@ from nfold.runtime.checkpoint.weight_averages import WeightAverages
 from nfold.runtime.data.chunk_loader import ChunkLoader
 from nfold.runtime.data.loaders import LoadersReader
 from nfold.runtime.data.ordering import sampler_of
-from nfold.runtime.data.reading import SampleReader
+from nfold.runtime.data.sample_reader import SampleReader
 from nfold.runtime.guards.later_trials import LaterTrials
 from nfold.runtime.guards.stage_trials import StageTrials
 from nfold.runtime.parameters.buffers import Buffers, Piece

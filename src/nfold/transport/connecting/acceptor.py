@@ -1,4 +1,7 @@
-"""Accepts the connections of known members and drops all others, without waiting for any single one."""
+"""Accepts the connections of known members and drops all others, without waiting for any single one.
+
+The token is checked in `token_proof.py`.
+"""
 
 import selectors
 import socket
@@ -9,8 +12,15 @@ from dataclasses import dataclass, field
 
 from nfold.errors import TransportError
 from nfold.transport.connecting.encryption import secured
-from nfold.transport.connecting.handshake import HELLO_BYTES, Hello, new_nonce, pack_challenge, pack_hello, unpack_hello
 from nfold.transport.connecting.listener import Listener
+from nfold.transport.connecting.token_proof import (
+    HELLO_BYTES,
+    Hello,
+    new_nonce,
+    pack_challenge,
+    pack_hello,
+    unpack_hello,
+)
 
 HELLO_S = 2.0
 """How long a new connection may take to say who it is."""

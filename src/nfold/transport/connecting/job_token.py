@@ -4,7 +4,7 @@
     tls:0f3a..:LS0tLS1C..       the same, with the certificate that the job's connections show, and its private key
 
 Whoever knows the token is a member, so nothing is lost if it can show the certificate too. All of the text is secret:
-it goes through the environment, a file or a pipe, and never stands on a command line. `handshake.py` proves with all
+it goes through the environment, a file or a pipe, and never stands on a command line. `token_proof.py` proves with all
 of it, so that a proof belongs to one certificate.
 """
 

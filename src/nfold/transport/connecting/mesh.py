@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from nfold.errors import TransportError
 from nfold.transport.connecting.acceptor import HELLO_S, LOOK_UP_S, Acceptor
 from nfold.transport.connecting.encryption import secured
-from nfold.transport.connecting.handshake import (
+from nfold.transport.connecting.listener import Address, Listener
+from nfold.transport.connecting.token_proof import (
     CHALLENGE_BYTES,
     HELLO_BYTES,
     Hello,
@@ -24,7 +25,6 @@ from nfold.transport.connecting.handshake import (
     unpack_challenge,
     unpack_hello,
 )
-from nfold.transport.connecting.listener import Address, Listener
 
 __all__ = ["Address", "Listener", "MeshOrder", "form_mesh"]
 

@@ -1,4 +1,7 @@
-"""Finds what brings the hosts that a run asks for."""
+"""Finds what brings the hosts that a run asks for: the launchers of `hosts/managers`, by their name in `--on`.
+
+The names are read in `verbs/options/target.py`.
+"""
 
 import os
 import tempfile

@@ -9,7 +9,7 @@ from nfold.launch.template import Template
 from nfold.program import Program, ProgramSource
 from nfold.runtime.coordinator.coordinator import Coordinator
 from nfold.runtime.coordinator.session import Session
-from nfold.runtime.failures.failure_detector import Patience
+from nfold.runtime.failures.silent_ranks import Patience
 from nfold.verbs.options.job_record import Resumed
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.ranks.emulated_ranks import EmulatedRanks

@@ -16,7 +16,7 @@ from nfold.program import Program, ProgramSource
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.session import Session
-from nfold.runtime.failures.failure_detector import PATIENCE, Patience
+from nfold.runtime.failures.silent_ranks import PATIENCE, Patience
 from nfold.verbs.jobs.database import user_database
 from nfold.verbs.jobs.live_run import Live, LiveRun, NotShown
 from nfold.verbs.options.job_record import Resumed

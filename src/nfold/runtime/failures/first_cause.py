@@ -1,4 +1,7 @@
-"""Finds the first cause when ranks fail: one of them did something, the others only noticed."""
+"""Finds the first cause when ranks fail: one of them did something, the others only noticed.
+
+Makes the message that the user reads. How a process ended is found out by `launch/child.py`.
+"""
 
 from collections.abc import Sequence
 from typing import Any

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from nfold.errors import PlanError, ProgramError
 from nfold.planning.choosing.search import plan
 from nfold.planning.choosing.wishes import check
-from nfold.planning.inputs.chunking import check_samples, chunk_counts, chunk_notes, deal, share_chunks
+from nfold.planning.inputs.chunk_counts import check_samples, chunk_counts, chunk_notes, deal, share_chunks
 
 TWO = replace(chain(2), least_samples=2, least_samples_module="1", least_samples_error="ValueError: too few")
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfold.runtime.control.events import ClockTick
-from nfold.runtime.failures.failure_detector import OWN_GAP_S, DetectedChanges, FailureDetector, Patience
+from nfold.runtime.failures.silent_ranks import OWN_GAP_S, DetectedChanges, FailureDetector, Patience
 
 NOTHING = DetectedChanges(silent=(), back=(), lost=())
 PATIENCE = Patience(noticed_s=10.0, lost_s=60.0, loading_s=600.0)

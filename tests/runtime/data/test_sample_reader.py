@@ -21,7 +21,7 @@ from nfold.program import Program
 from nfold.runtime.coordinator.same_on_all_ranks import Other, check_alike
 from nfold.runtime.data.loaded_program import load_dataset
 from nfold.runtime.data.ordering import orders_to_compare, sampler_of
-from nfold.runtime.data.reading import join_seeded
+from nfold.runtime.data.sample_reader import join_seeded
 
 COUNT, WORDS = 40, 11
 

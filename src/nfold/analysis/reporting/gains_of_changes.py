@@ -12,6 +12,7 @@ from typing import Literal
 
 from nfold.analysis.measured.gradient_ages import altered
 from nfold.analysis.reporting.accepted_advice import is_accepted
+from nfold.analysis.resimulating.changed_questions import with_nodes, with_profiles, without_input
 from nfold.analysis.resimulating.changes import (
     Case,
     Changed,
@@ -28,8 +29,7 @@ from nfold.analysis.resimulating.changes import (
     with_workers,
     without_node,
 )
-from nfold.analysis.resimulating.questions import with_nodes, with_profiles, without_input
-from nfold.analysis.resimulating.what_if import without_latency
+from nfold.analysis.resimulating.without_each_cause import without_latency
 from nfold.analysis.rules.finding import Finding
 from nfold.analysis.rules.pipelines import UNEVEN_STAGES
 from nfold.core.plan import Plan

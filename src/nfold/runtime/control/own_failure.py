@@ -1,4 +1,4 @@
-"""What a rank says of itself when it cannot go on."""
+"""What a rank tells the coordinator of itself when it cannot go on; users read what `first_cause.py` makes of it."""
 
 import traceback
 from pathlib import Path

@@ -1,9 +1,12 @@
-"""Into how many chunks a batch may be cut where operators are placed, and who gets how many of them."""
+"""Into how many chunks a batch may be cut where operators are placed, and who gets how many of them.
+
+How many samples each chunk has is decided in `core/chunks.py`.
+"""
 
 import heapq
 
+from nfold.core.chunks import filled_chunks
 from nfold.core.graph import ModelGraph
-from nfold.core.placement import filled_chunks
 from nfold.errors import ProgramError
 from nfold.planning.inputs.facts import Facts
 

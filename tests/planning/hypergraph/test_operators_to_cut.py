@@ -12,8 +12,8 @@ from nfold.core.graph import Channels
 from nfold.core.plan import Plan
 from nfold.core.profile import ChunkTiming, OperatorProfile, Timing
 from nfold.planning.choosing.candidates import simulate_proposal
-from nfold.planning.hypergraph.grain import propose_splits
 from nfold.planning.hypergraph.hypergraph_strategy import ByHypergraph
+from nfold.planning.hypergraph.operators_to_cut import propose_splits
 from nfold.planning.inputs.facts import Facts
 from nfold.planning.operator_parts.splitting import split_facts, split_graph
 from nfold.planning.reductions.reductions_without_servers import placed

@@ -4,7 +4,7 @@ import itertools
 from math import ceil, inf
 
 from nfold.planning.costs.memory_needs import ROOM, rooms, state_bytes
-from nfold.planning.inputs.chunking import chunk_counts
+from nfold.planning.inputs.chunk_counts import chunk_counts
 from nfold.planning.inputs.facts import Facts
 from nfold.planning.operator_parts.parts import why_whole
 

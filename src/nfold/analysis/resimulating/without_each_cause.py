@@ -1,4 +1,7 @@
-"""The same step simulated again, each time without one cause of lost time."""
+"""The same step simulated again, each time without one cause of lost time.
+
+What a change of machines or plan would win is answered in `analysis/reporting/gains_of_changes.py`.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -6,7 +6,7 @@ import keepers
 import pytest
 import torch
 
-from nfold.capture.optimizers.state_keeping import keeping
+from nfold.capture.optimizers.state_scope import keeping
 from nfold.capture.optimizers.state_tree import CannotHold, from_tree, to_tree
 from nfold.capture.optimizers.stepping import Stepping
 from nfold.capture.optimizers.update_scope import update_scope

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nfold.errors import ClusterError, NonFiniteLoss, ProgramError, WorkerLost
-from nfold.runtime.failures.postmortem import Postmortem
+from nfold.runtime.failures.first_cause import Postmortem
 
 KILLED = "was killed by signal 9 (SIGKILL)"
 

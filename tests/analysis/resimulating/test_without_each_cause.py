@@ -2,7 +2,7 @@
 
 import pytest
 
-from nfold.analysis.resimulating.what_if import what_if
+from nfold.analysis.resimulating.without_each_cause import what_if
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.schedule import RankSchedule, Schedule
 from nfold.core.tasks import Elements, Forward, Load, OptimizerStep, Receive, Send

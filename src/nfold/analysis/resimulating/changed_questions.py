@@ -1,4 +1,4 @@
-"""A planning question -> the same of other machines, or of another program: every what-if is one of these."""
+"""A planning question -> the same of other machines, or of another program: what `changes.py` asks."""
 
 from collections.abc import Callable
 from dataclasses import replace
