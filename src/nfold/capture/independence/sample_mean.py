@@ -57,8 +57,9 @@ def not_a_mean(whole: torch.Tensor, mean: torch.Tensor, size: int) -> str:
     return (
         f"{NO_MEAN}: tried on {size} samples it is {texts[0]}, but the mean over parts of them is {texts[1]} "
         "(a sum, a mean over words of samples of unlike lengths, class weights, ignored targets, contrasts between "
-        "samples, a decision on a value of the whole batch, outputs that follow how far collate pads samples, or an "
-        "output that is one number for the whole batch do that)"
+        "samples, a mean or deviation of the batch that others are divided by, a decision on a value of the whole "
+        "batch, outputs that follow how far collate pads samples, or an output that is one number for the whole batch "
+        "do that)"
     )
 
 
