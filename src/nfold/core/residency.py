@@ -13,6 +13,57 @@ Moving = Literal["nothing", "before training", "while training"]
 TrafficKind = Literal["ring", "server", "pipeline"]
 
 
+Spans = tuple[tuple[int, int], ...]
+"""[first, end) of the samples' numbers in the whole data: 0 to N - 1, rank after rank in the first generation."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankSamples:
+    """The samples that one rank trains on in an epoch."""
+
+    own: Spans
+    arriving: Spans = ()
+    """Those that come while the epoch goes on, in this order; they are the last of this rank's samples in that epoch."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EpochSamples:
+    """Who trains on which samples from an epoch on, until the next of these."""
+
+    from_epoch: int
+    by_rank: tuple[RankSamples, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleMove:
+    """Samples that one member sends to another. A member's number is its rank in the first generation."""
+
+    source: int
+    target: int
+    spans: Spans
+    epoch: int | None = None
+    """In which the target needs them, as its `arriving` ones; they are its own from the next epoch on. None: before
+    training."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlacedRun:
+    """Who trains on which samples from a step on.
+
+    A run that goes on elsewhere has several, and its order is a function of seed, epoch and all of them so far. Of an
+    epoch that is under way at the first step only what it has not visited yet is ordered anew.
+    """
+
+    first_step: int
+    members: tuple[int, ...]
+    """Who trains, by rank."""
+    nodes: tuple[str, ...]
+    """Of the members, by rank."""
+    epochs: tuple[EpochSamples, ...]
+    """Ascending; the first one begins no later than the epoch of the first step."""
+    moves: tuple[SampleMove, ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holding:
     """The samples that live on one node."""
@@ -23,8 +74,8 @@ class Holding:
     """Of them, how many may not leave."""
     most_samples: int | None = None
     """For which its storage has room, those that live there among them; None: not limited."""
-    spans: tuple[tuple[int, int], ...] = ()
-    """Which they are, [first, end) each, by their numbers in the whole data; empty: nobody knows."""
+    spans: Spans = ()
+    """Which they are; empty: nobody knows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
