@@ -8,7 +8,7 @@ from grids import chain, facts, profile
 from nfold.core.text.cluster_file import parse_cluster
 from nfold.errors import PlanError, RunError
 from nfold.planning.choosing.early_checks import RunSteps
-from nfold.planning.residency.program_rates import program_rates
+from nfold.planning.residency.model.program_rates import program_rates
 from nfold.runtime.control import commands as cmd
 from nfold.verbs import place as place_verb
 from nfold.verbs.place import place, write_picture

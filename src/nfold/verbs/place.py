@@ -17,9 +17,9 @@ from nfold.launch.emulation.cgroups import with_quotas
 from nfold.planning.inputs.facts import Facts
 from nfold.planning.residency.best_place import TIME_LIMIT_S
 from nfold.planning.residency.best_place import place as plan_places
-from nfold.planning.residency.problem import Demand, Problem, problem_of
-from nfold.planning.residency.program_rates import program_rates
-from nfold.planning.residency.traffic import Traffic
+from nfold.planning.residency.model.problem import Demand, Problem, problem_of
+from nfold.planning.residency.model.program_rates import program_rates
+from nfold.planning.residency.model.traffic import Traffic
 from nfold.verbs.declared_plan import measure_alone
 from nfold.verbs.options.keywords import takes_options
 from nfold.verbs.options.option_checks import Options, Wishes

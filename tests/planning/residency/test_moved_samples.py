@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from nfold.core.residency import Holding, Residency, Transfer
 from nfold.errors import ClusterError
+from nfold.planning.residency.model.transfers import moved_spans, residency_after
 from nfold.planning.residency.resident_order import resident_order
-from nfold.planning.residency.transfers import moved_spans, residency_after
 
 
 def transfer(source, target, num_samples):

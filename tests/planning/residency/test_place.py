@@ -11,8 +11,8 @@ from scattered import cluster, demand, random_problem
 from nfold.core import codec
 from nfold.core.residency import ResidencyPlan
 from nfold.planning.residency.best_place import place
-from nfold.planning.residency.pricing import priced
-from nfold.planning.residency.problem import problem_of
+from nfold.planning.residency.model.pricing import priced
+from nfold.planning.residency.model.problem import problem_of
 
 METHODS = ("auto", "ilp", "greedy", "lp", "waterfill", "overlap", "joint")
 PIS = cluster(

@@ -7,13 +7,13 @@ import numpy as np
 
 from nfold.core.residency import Method, NodeShare, ResidencyPlan, Transfer, TriedMethod
 from nfold.errors import PlanError
-from nfold.planning.residency.boxes import Array
-from nfold.planning.residency.joint import joint_optimum
-from nfold.planning.residency.methods import UNLIMITED, Choice, integer, nothing
-from nfold.planning.residency.pipeline import fetched, pipeline_optimum
-from nfold.planning.residency.problem import Problem
+from nfold.planning.residency.methods.choices import UNLIMITED, Choice, integer, nothing
+from nfold.planning.residency.methods.joint import joint_optimum
+from nfold.planning.residency.methods.pipeline import fetched, pipeline_optimum
+from nfold.planning.residency.model.boxes import Array
+from nfold.planning.residency.model.problem import Problem
+from nfold.planning.residency.model.transfers import Flow, flows
 from nfold.planning.residency.sentences import sentences
-from nfold.planning.residency.transfers import Flow, flows
 
 LEAST_GAIN = 0.02
 """Of a run. `auto` moves nothing for less: predictions are no nearer than that."""

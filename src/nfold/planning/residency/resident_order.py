@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nfold.planning.residency.boxes import Indices
+from nfold.planning.residency.model.boxes import Indices
 
 
 class ResidentOrder(NamedTuple):

@@ -6,10 +6,10 @@ import numpy as np
 
 from nfold.core.residency import ResidencyPlan, Transfer
 from nfold.core.text.units import count, duration, figure, link_rate, percent, size
-from nfold.planning.residency.joint import joint_optimum, of_members
-from nfold.planning.residency.methods import Choice
-from nfold.planning.residency.problem import Problem
-from nfold.planning.residency.waterfilling import least_compute_s
+from nfold.planning.residency.methods.choices import Choice
+from nfold.planning.residency.methods.joint import joint_optimum, of_members
+from nfold.planning.residency.model.boxes import least_compute_s
+from nfold.planning.residency.model.problem import Problem
 
 _MOST = 5
 """Of a kind that are told one by one."""

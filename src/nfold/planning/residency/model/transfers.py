@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from nfold.core.residency import Holding, Residency, Transfer
 from nfold.errors import ClusterError
-from nfold.planning.residency.boxes import Array
+from nfold.planning.residency.model.boxes import Array
 
 Spans = tuple[tuple[int, int], ...]
 

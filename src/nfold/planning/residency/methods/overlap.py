@@ -17,11 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from nfold.core.residency import RunCost
-from nfold.planning.residency.boxes import Array, Boxes, Mask
-from nfold.planning.residency.problem import Problem
-from nfold.planning.residency.waterfilling import Level, holdings_at, least_compute_s
-
-_EXACT = 1e-13
+from nfold.planning.residency.methods.waterfilling import Level, holdings_at
+from nfold.planning.residency.model.boxes import EXACT, Array, Boxes, Mask, least_compute_s
+from nfold.planning.residency.model.problem import Problem
 
 
 class Idle(NamedTuple):
@@ -56,7 +54,7 @@ def overlapped(problem: Problem, members: Mask) -> Overlapped:
         compute_s = least_epoch_s(boxes, idle)
         computes_s.append(compute_s)
         holds = _moved(boxes, idle, compute_s, target, is_last=len(computes_s) == epochs)
-        stands_still = np.abs(holds - boxes.held).max(initial=0.0) <= _EXACT * boxes.total
+        stands_still = np.abs(holds - boxes.held).max(initial=0.0) <= EXACT * boxes.total
         boxes = replace(boxes, held=holds)
         if stands_still:
             computes_s += [compute_s] * (epochs - len(computes_s))
@@ -81,7 +79,7 @@ def least_epoch_s(boxes: Boxes, idle: Idle) -> float:
         slopes = np.where(
             reach < ceiling, idle.takes_rate, np.where(boxes.rate * compute_s < boxes.most, boxes.rate, 0.0)
         )
-        if missing <= _EXACT * boxes.total:
+        if missing <= EXACT * boxes.total:
             break
         compute_s += missing / float(slopes.sum())
     return compute_s

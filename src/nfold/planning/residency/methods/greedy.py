@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nfold.planning.residency.boxes import Array, Boxes
+from nfold.planning.residency.model.boxes import Array, Boxes
 
 GRAIN = 0.02
 """Of the average holding: what moves at a time."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nfold.core.residency import TrafficKind
-from nfold.planning.residency.boxes import Array, Mask
+from nfold.planning.residency.model.boxes import Array, Mask
 
 
 class Links(NamedTuple):

@@ -13,7 +13,7 @@ import numpy as np
 
 from nfold.core.text.units import count, seconds
 from nfold.errors import PlanError
-from nfold.planning.residency.boxes import Array, Boxes, Indices
+from nfold.planning.residency.model.boxes import Array, Boxes, Indices
 
 _STOPPED, _NO_ANSWER = 1, 2
 

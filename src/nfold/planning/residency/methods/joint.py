@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nfold.planning.residency.boxes import Indices, Mask
-from nfold.planning.residency.pricing import members_of
-from nfold.planning.residency.problem import Problem
-from nfold.planning.residency.waterfilling import EXACT, Level, holdings_at, water_level
+from nfold.planning.residency.methods.waterfilling import Level, holdings_at, water_level
+from nfold.planning.residency.model.boxes import EXACT, Indices, Mask
+from nfold.planning.residency.model.pricing import members_of
+from nfold.planning.residency.model.problem import Problem
 
 _GRID = 24
 """Of nested sets, how many are looked at first; then those between, around the best."""

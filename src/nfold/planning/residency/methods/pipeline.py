@@ -12,9 +12,9 @@ import numpy as np
 
 from nfold.core.residency import Moving, RunCost
 from nfold.errors import ClusterError
-from nfold.planning.residency.boxes import Array, Mask
-from nfold.planning.residency.methods import Choice
-from nfold.planning.residency.problem import Problem
+from nfold.planning.residency.methods.choices import Choice
+from nfold.planning.residency.model.boxes import Array, Mask
+from nfold.planning.residency.model.problem import Problem
 
 
 def pipeline_optimum(problem: Problem) -> Choice:

@@ -6,9 +6,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from nfold.errors import InternalError
+
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Indices = NDArray[np.intp]
+EXACT = 1e-13
+"""Relative: what is met so closely is met."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,3 +48,19 @@ class Boxes:
     def ceiling(self, compute_s: float) -> Array:
         """Return the most samples that each may hold if an epoch computes for so long."""
         return np.minimum(self.rate * compute_s, self.most)
+
+
+def least_compute_s(boxes: Boxes) -> float:
+    """Return the least seconds of computing, however long data may move."""
+    pinned = boxes.least > 0
+    compute_s = float((boxes.least[pinned] / boxes.rate[pinned]).max(initial=0.0))
+    compute_s = max(compute_s, boxes.total / float(boxes.rate.sum()))
+    for _ in range(len(boxes.rate) + 1):
+        missing = boxes.total - float(boxes.ceiling(compute_s).sum())
+        growing = float(boxes.rate[boxes.rate * compute_s < boxes.most].sum())
+        if missing <= EXACT * boxes.total:
+            return compute_s
+        if growing == 0:
+            raise InternalError("nodes have no room for all samples, which is checked before")
+        compute_s += missing / growing
+    return compute_s

@@ -3,7 +3,7 @@
 import numpy as np
 
 from nfold.errors import InternalError
-from nfold.planning.residency.boxes import Array, Boxes
+from nfold.planning.residency.model.boxes import Array, Boxes
 
 _WHOLE = 1e-6
 

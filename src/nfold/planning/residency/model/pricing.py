@@ -3,8 +3,8 @@
 import numpy as np
 
 from nfold.core.residency import RunCost
-from nfold.planning.residency.boxes import Array, Mask
-from nfold.planning.residency.problem import Problem
+from nfold.planning.residency.model.boxes import Array, Mask
+from nfold.planning.residency.model.problem import Problem
 
 
 def members_of(problem: Problem, holds: Array) -> Mask:

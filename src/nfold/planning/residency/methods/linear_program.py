@@ -3,8 +3,8 @@
 import numpy as np
 
 from nfold.errors import InternalError
-from nfold.planning.residency.boxes import Array, Boxes
-from nfold.planning.residency.waterfilling import Level
+from nfold.planning.residency.methods.waterfilling import Level
+from nfold.planning.residency.model.boxes import Array, Boxes
 
 
 def linear_optimum(boxes: Boxes, weight: float) -> tuple[Level, Array]:

@@ -7,16 +7,16 @@ from typing import Literal
 import numpy as np
 
 from nfold.core.residency import Moving, RunCost
-from nfold.planning.residency.boxes import Array, Mask
-from nfold.planning.residency.greedy import greedy_holdings
-from nfold.planning.residency.integer_program import integer_optimum
-from nfold.planning.residency.joint import joint_optimum
-from nfold.planning.residency.linear_program import linear_optimum
-from nfold.planning.residency.overlap import overlapped
-from nfold.planning.residency.pricing import members_of, priced
-from nfold.planning.residency.problem import Problem
-from nfold.planning.residency.waterfilling import holdings_at, water_level
-from nfold.planning.residency.whole_samples import whole
+from nfold.planning.residency.methods.greedy import greedy_holdings
+from nfold.planning.residency.methods.integer_program import integer_optimum
+from nfold.planning.residency.methods.joint import joint_optimum
+from nfold.planning.residency.methods.linear_program import linear_optimum
+from nfold.planning.residency.methods.overlap import overlapped
+from nfold.planning.residency.methods.waterfilling import holdings_at, water_level
+from nfold.planning.residency.model.boxes import Array, Mask
+from nfold.planning.residency.model.pricing import members_of, priced
+from nfold.planning.residency.model.problem import Problem
+from nfold.planning.residency.model.whole_samples import whole
 
 Name = Literal["ilp", "greedy", "lp", "waterfill", "overlap", "joint"]
 

@@ -16,12 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nfold.errors import InternalError
-from nfold.planning.residency.boxes import Array, Boxes
+from nfold.planning.residency.model.boxes import EXACT, Array, Boxes, least_compute_s
 
 _MOST_ROUNDS = 200
-EXACT = 1e-13
-"""Relative: a tangent that is met so closely is the function."""
 
 
 class Level(NamedTuple):
@@ -64,22 +61,6 @@ def water_level(boxes: Boxes, weight: float, exact: float = EXACT) -> Level:
             break
         low, high = (middle, high) if middle.slope < 0 else (low, middle)
     return Level(move_s=best.move_s, compute_s=best.at)
-
-
-def least_compute_s(boxes: Boxes) -> float:
-    """Return the least seconds of computing, however long data may move."""
-    pinned = boxes.least > 0
-    compute_s = float((boxes.least[pinned] / boxes.rate[pinned]).max(initial=0.0))
-    compute_s = max(compute_s, boxes.total / float(boxes.rate.sum()))
-    for _ in range(len(boxes.rate) + 1):
-        missing = boxes.total - float(boxes.ceiling(compute_s).sum())
-        growing = float(boxes.rate[boxes.rate * compute_s < boxes.most].sum())
-        if missing <= EXACT * boxes.total:
-            return compute_s
-        if growing == 0:
-            raise InternalError("nodes have no room for all samples, which is checked before")
-        compute_s += missing / growing
-    return compute_s
 
 
 def least_move_s(boxes: Boxes, compute_s: float) -> float:

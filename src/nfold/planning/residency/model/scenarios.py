@@ -8,7 +8,7 @@ import numpy as np
 from nfold.core.cluster import UNLIMITED_BYTES, Channel, Cluster, Node
 from nfold.core.text.cluster_file import LOCAL
 from nfold.errors import PlanError
-from nfold.planning.residency.boxes import Array
+from nfold.planning.residency.model.boxes import Array
 
 _MBIT = 1e6 / 8
 

@@ -12,9 +12,8 @@ from nfold.core.text.quantities import FASTEST_BYTES_PER_S
 from nfold.core.text.units import count, percent, size
 from nfold.core.text.units import seconds as seconds_text
 from nfold.errors import ClusterError
-from nfold.planning.residency.boxes import Array, Boxes, Mask
-from nfold.planning.residency.traffic import Links, Traffic
-from nfold.planning.residency.waterfilling import least_compute_s
+from nfold.planning.residency.model.boxes import Array, Boxes, Mask, least_compute_s
+from nfold.planning.residency.model.traffic import Links, Traffic
 
 MOST_EPOCH_S = 30 * 86400.0
 """An epoch that pinned data alone make longer than that is refused."""
