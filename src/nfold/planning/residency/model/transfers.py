@@ -6,11 +6,9 @@ from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from nfold.core.residency import Holding, Residency, Transfer
+from nfold.core.residency import Holding, Residency, Spans, Transfer
 from nfold.errors import ClusterError
 from nfold.planning.residency.model.boxes import Array
-
-Spans = tuple[tuple[int, int], ...]
 
 
 class Flow(NamedTuple):
@@ -94,7 +92,7 @@ def moved_spans(residency: Residency, transfers: Sequence[Transfer]) -> tuple[di
         left[transfer.source] -= transfer.num_samples
         if left[transfer.source] < 0:
             raise ClusterError(f"{transfer.source} would send {-left[transfer.source]} samples more than may leave it.")
-        spans[transfer.source], moved = _cut(spans[transfer.source], transfer.num_samples)
+        spans[transfer.source], moved = cut_last(spans[transfer.source], transfer.num_samples)
         sent.append(moved)
     return spans, tuple(sent)
 
@@ -103,8 +101,8 @@ def _changed(holding: Holding, change: int, spans: Spans) -> Holding:
     return replace(holding, num_samples=holding.num_samples + change, spans=spans)
 
 
-def _cut(spans: Spans, count: int) -> tuple[Spans, Spans]:
-    """Return spans without their last samples, and those."""
+def cut_last(spans: Spans, count: int) -> tuple[Spans, Spans]:
+    """Return spans without their last so many samples, and those."""
     kept, taken = list(spans), []
     while count > 0 and kept:
         first, end = kept.pop()
