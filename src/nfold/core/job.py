@@ -9,6 +9,7 @@ from nfold.core.options.best_model import Keep, read_keep
 from nfold.core.options.run_options import JobOptions
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
+from nfold.core.residency import PlacedData
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +68,8 @@ class Begun:
     """None: an older version did not write it down."""
     is_evaluated: bool = True
     """False: the run ended between its last checkpoint and the evaluation that was due there."""
+    placed: PlacedData | None = None
+    """None: all ranks read all data."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -227,6 +227,8 @@ class PlacedData:
 
     members: tuple[NodeData, ...]
     """By number: the ranks of the first generation, and then whoever came later."""
+    key: str
+    """Names the data, and by that the numbers of samples, where a node keeps those that came to it."""
     sample_bytes: float
     """The mean of a sample, when it is sent."""
     runs: tuple[PlacedRun, ...]
@@ -234,16 +236,11 @@ class PlacedData:
     plan: ResidencyPlan
     """That the last one follows."""
 
-    @property
-    def num_samples(self) -> int:
-        """Return how many there are in all."""
-        return sum(member.num_samples for member in self.members)
 
-    @property
-    def spans(self) -> tuple[tuple[int, int], ...]:
-        """Return the numbers of the samples that lived on each member at first."""
-        ends = list(accumulate(member.num_samples for member in self.members))
-        return tuple((end - member.num_samples, end) for end, member in zip(ends, self.members, strict=True))
+def spans_of(members: Sequence[NodeData]) -> tuple[tuple[int, int], ...]:
+    """Return the numbers of the samples that lived on each member at first, [first, end)."""
+    ends = list(accumulate(member.num_samples for member in members))
+    return tuple((end - member.num_samples, end) for end, member in zip(ends, members, strict=True))
 
 
 def _check_holding(holding: Holding) -> None:

@@ -13,7 +13,8 @@ from nfold.core.residency import METHODS, EpochSamples, PlacedRun, RankSamples, 
 from nfold.errors import InternalError
 from nfold.planning.residency.best_place import place
 from nfold.planning.residency.model.problem import problem_of
-from nfold.planning.residency.placed_run import num_samples, placed_run
+from nfold.planning.residency.model.spans import num_samples
+from nfold.planning.residency.placed_run import placed_run
 
 
 def listed(problem):

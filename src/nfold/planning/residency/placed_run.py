@@ -12,7 +12,8 @@ import numpy as np
 
 from nfold.core.residency import EpochSamples, PlacedRun, RankSamples, ResidencyPlan, SampleMove, Spans
 from nfold.errors import InternalError
-from nfold.planning.residency.model.transfers import cut_last, flows
+from nfold.planning.residency.model.spans import cut_last, joined, num_samples
+from nfold.planning.residency.model.transfers import flows
 
 _PIECES = 32
 """Into which what comes from one node is cut, where samples come from several at once."""
@@ -116,11 +117,6 @@ class _Holders:
             first, place = min(end, stop), place + 1
 
 
-def num_samples(spans: Spans) -> int:
-    """Return how many samples spans hold."""
-    return sum(end - first for first, end in spans)
-
-
 def _of_rank(held: Spans, came: list[Spans] | None) -> RankSamples:
     """Return the samples of a rank, of which some came: the last of its list."""
     if came is None:
@@ -146,17 +142,6 @@ def _pieces(spans: Spans, length: int) -> Iterator[tuple[int, int]]:
     for first, end in spans:
         for begin in range(first, end, length):
             yield begin, min(end, begin + length)
-
-
-def joined(spans: Sequence[tuple[int, int]]) -> Spans:
-    """Return the same samples in the same order, with spans that follow each other as one."""
-    found: list[tuple[int, int]] = []
-    for first, end in spans:
-        if found and found[-1][1] == first:
-            found[-1] = (found[-1][0], end)
-        else:
-            found.append((first, end))
-    return tuple(found)
 
 
 def _without_repeats(epochs: Sequence[EpochSamples]) -> Iterator[EpochSamples]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from nfold.core.residency import Holding, Residency, Spans, Transfer
 from nfold.errors import ClusterError
 from nfold.planning.residency.model.boxes import Array
+from nfold.planning.residency.model.spans import cut_last
 
 
 class Flow(NamedTuple):
@@ -99,16 +100,3 @@ def moved_spans(residency: Residency, transfers: Sequence[Transfer]) -> tuple[di
 
 def _changed(holding: Holding, change: int, spans: Spans) -> Holding:
     return replace(holding, num_samples=holding.num_samples + change, spans=spans)
-
-
-def cut_last(spans: Spans, count: int) -> tuple[Spans, Spans]:
-    """Return spans without their last so many samples, and those."""
-    kept, taken = list(spans), []
-    while count > 0 and kept:
-        first, end = kept.pop()
-        border = max(first, end - count)
-        taken.append((border, end))
-        count -= end - border
-        if border > first:
-            kept.append((first, border))
-    return tuple(kept), tuple(reversed(taken))
