@@ -24,6 +24,8 @@ class JobSettings(JobOptions):
     """Play a step only when the caller asks for it."""
     cluster: Cluster | None = None
     """As declared; None: the machine that the coordinator runs on. Links are measured all the same."""
+    samples_folder: str | None = None
+    """Where samples are kept that come to nodes which are emulated; None: where each node keeps them for all runs."""
     nodes: tuple[str, ...] = ()
     """Node of each rank, dedicated servers last; empty: all ranks on the only node."""
     first_step_limit_s: float = 300.0

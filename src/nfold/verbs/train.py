@@ -319,6 +319,7 @@ def _resumed(folder: RunFolder, wishes: Wishes) -> tuple[Options, Resumed]:
         steps_per_epoch=record.steps_per_epoch,
         recipe=record.recipe,
         is_evaluated=_is_evaluated(history, step, record.steps_per_epoch),
+        placed=folder.placed(),
     )
     return options, Resumed(known=known if same else None, begun=begun, checkpoint=checkpoint, history=history)
 
@@ -344,7 +345,7 @@ def _tell_complete(folder: RunFolder, step: int, total: int, *, is_scheduled: bo
 
 def _ways(wishes: Options | JobRecord) -> tuple[object, ...]:
     """What a plan depends on, of what may differ when a run goes on."""
-    places = (wishes.workers, wishes.servers, wishes.emulated, wishes.on, wishes.device)
+    places = (wishes.workers, wishes.servers, wishes.emulated, wishes.on, wishes.device, wishes.place)
     return *places, wishes.strategy, wishes.staleness, wishes.staleness_aware
 
 

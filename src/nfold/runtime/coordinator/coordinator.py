@@ -196,6 +196,9 @@ class Coordinator:
     def _run(self) -> Flow:
         everyone = tuple(range(self._settings.world_size))
         ready = yield from self._requests.collect(everyone, self._preparation.load_orders(everyone), "ready")
+        placing = self._placing_of(ready)
+        if placing is not None:
+            ready = yield from placing.reside(ready)
         facts = self._preparation.check_ready(ready)
         recipe = recipe_of(facts)
         if self._settings.kept is not None:
@@ -206,12 +209,18 @@ class Coordinator:
             check_same_program(self._settings.begun, facts["batch_size"], recipe)
         if self._settings.trials:
             return (yield from try_all(self._settings, self._cores, self._requests, self._generations, facts))
+        if placing is not None:
+            self._preparation.on_data_of(placing.holders)
+            yield from self._preparation.wire()
         if self._known is None:
+            if placing is not None:
+                yield from placing.lend()
             known = yield from self._preparation.measure(facts)
         else:
             known = self._known
             check_last_batch(known.graph, self._planning.run_steps(facts))
-            yield from self._preparation.wire()
+            if placing is None:
+                yield from self._preparation.wire()
         run_steps = self._planning.run_steps(facts)
         if self._settings.plan_only:
             question = self._planning.facts(known.graph, known.profiles, known.cluster, facts)

@@ -9,11 +9,12 @@ from nfold.analysis.reporting.run_report import Result, report
 from nfold.core.job import Known
 from nfold.core.plan import Plan
 from nfold.core.report import Report
+from nfold.core.residency import PlacedData
 from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, Trace
 from nfold.errors import InternalError
 from nfold.planning.inputs.facts import Facts
 from nfold.program import Program, ProgramSource
-from nfold.runtime.control.commands import LinksChanged, Measured
+from nfold.runtime.control.commands import LinksChanged, Measured, Moved
 from nfold.runtime.control.spool import Arrived
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.results.phases import Phases
@@ -57,6 +58,10 @@ class RunOutcome:
     changes: list[tuple[LinksChanged, float]] = field(default_factory=list)
     """Of the links, each with when it was noticed, in seconds since training began or went on."""
     staleness: dict[str, int] = field(default_factory=dict)
+    placed: PlacedData | None = None
+    """Where its data live; None: every rank reads all of them."""
+    moved: list[Moved] = field(default_factory=list)
+    """Samples that came to ranks."""
 
     def begin_anew(self, known: Known, plan: Plan) -> None:
         """Judge the run from now on: later steps are played by another plan."""

@@ -69,7 +69,11 @@ def members_of(inventories: Mapping[str, Inventory]) -> tuple[NodeData, ...]:
 
 def why_pinned(inventories: Mapping[str, Inventory]) -> list[str]:
     """Return notes on nodes whose samples cannot be sent, although nobody has pinned them."""
-    return [f"note: what lives on {node} stays there: {each.why_pinned}" for node, each in inventories.items() if each.why_pinned]
+    return [
+        f"note: what lives on {node} stays there: {each.why_pinned}"
+        for node, each in inventories.items()
+        if each.why_pinned
+    ]
 
 
 def numbered(kept: PlacedData | None, found: Sequence[NodeData]) -> tuple[tuple[NodeData, ...], tuple[int, ...]]:

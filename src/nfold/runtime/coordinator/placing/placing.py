@@ -10,7 +10,7 @@ from typing import Any
 from nfold.core import codec
 from nfold.core.inventory import data_key
 from nfold.core.job import JobSettings, Known
-from nfold.core.residency import PlacedData, PlacedRun, SampleMove, Spans, spans_of
+from nfold.core.residency import PlacedData, PlacedRun, SampleMove, Spans, TrafficKind, spans_of
 from nfold.core.text.units import duration, size
 from nfold.errors import ClusterError, PlanError
 from nfold.planning.residency.best_place import place
@@ -94,6 +94,7 @@ class Placing:
         """Tell each rank the numbers of its samples; return what ranks told, and what follows from all samples."""
         spans = spans_of(self._members)
         everywhere = {"do": "reside", "total": spans[-1][1], "key": self._key, "steps": self._settings.steps}
+        everywhere["folder"] = self._settings.samples_folder
         orders = [
             cmd.Order((rank,), {**everywhere, "first": spans[number][0], "most_bytes": self._room_bytes(rank)})
             for rank, number in enumerate(self._numbers)
@@ -151,7 +152,9 @@ class Placing:
         self._requests.say(cmd.Placed(self.data))
         run = self.data.runs[-1]
         _check_chunks(ready, run, self._settings)
-        settings = replace(planning.settings, workers=len(run.members), nodes=run.nodes if planning.settings.nodes else ())
+        settings = replace(
+            planning.settings, workers=len(run.members), nodes=run.nodes if planning.settings.nodes else ()
+        )
         return JobPlanning(settings, self._first_step)
 
     def _placed_anew(self, known: Known, ready: Ready, planning: JobPlanning) -> PlacedData:
@@ -160,7 +163,7 @@ class Placing:
         epoch = self._first_step // run_steps.steps_per_epoch
         epochs = -(-run_steps.total_steps // run_steps.steps_per_epoch) - epoch
         lists = self._lists(epoch)
-        traffic = "server" if self._settings.strategy == "ps" else "ring"
+        traffic: TrafficKind = "server" if self._settings.strategy == "ps" else "ring"
         problem = question_of(facts, self._found, lists, self._sample_bytes, epochs=max(1, epochs), traffic=traffic)
         plan = place(problem, self._method)
         run = placed_run(plan, self._numbers, first_step=self._first_step, first_epoch=epoch, sites=problem.sites)

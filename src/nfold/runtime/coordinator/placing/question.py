@@ -8,8 +8,8 @@ from nfold.core.residency import NodeData, Spans, TrafficKind
 from nfold.planning.inputs.facts import Facts
 from nfold.planning.residency.model.problem import Demand, Problem, problem_of
 from nfold.planning.residency.model.program_rates import program_rates
-from nfold.planning.residency.model.traffic import Traffic
 from nfold.planning.residency.model.spans import num_samples
+from nfold.planning.residency.model.traffic import Traffic
 
 
 def question_of(
