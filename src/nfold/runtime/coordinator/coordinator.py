@@ -18,6 +18,7 @@ from nfold.core.job import JobSettings, Known
 from nfold.core.members import Member
 from nfold.core.options.averages import averaged
 from nfold.core.options.best_model import BestSoFar, check_keep
+from nfold.core.residency import PlacedRun
 from nfold.errors import NfoldError
 from nfold.planning.choosing.early_checks import check_last_batch
 from nfold.runtime.control import commands as cmd
@@ -25,7 +26,7 @@ from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator import membership as ms
 from nfold.runtime.coordinator.admission import Admission, Standard
 from nfold.runtime.coordinator.generations import Generations
-from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
+from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, with_placed
 from nfold.runtime.coordinator.membership import Decision, Membership
 from nfold.runtime.coordinator.plan_trials import try_all
 from nfold.runtime.coordinator.preparation import Preparation
@@ -43,6 +44,7 @@ POSTMORTEM_S = 0.4
 """How long the other ranks have to say what they saw, after the first bad news."""
 
 NO_CHECKPOINTS = "the run keeps no checkpoints, so nobody can go on from its state with other members"
+DATA_LIVE_HERE = "each rank trains on the samples that live on its node, and who leaves would take them along"
 
 
 class Coordinator:
@@ -57,10 +59,12 @@ class Coordinator:
         checkpoint: bytes = b"",
         first_step: int = 0,
         best: float | None = None,
+        placed: tuple[PlacedRun, ...] = (),
         patience: Patience = PATIENCE,
     ) -> None:
         self._settings, self._cores = settings, cores
         self._known, self._checkpoint, self._first_step = known, checkpoint, first_step
+        self._placed = placed
         self._postmortem, self._membership = Postmortem(), Membership()
         self._patience, self._failure_detector, self._cuts = patience, FailureDetector(patience), Cuts(patience)
         self._requests = RankRequests(self._postmortem)
@@ -212,6 +216,7 @@ class Coordinator:
             known = self._known
             check_last_batch(known.graph, self._planning.run_steps(facts))
             yield from self._preparation.wire()
+        facts = with_placed(facts, self._placed)
         run_steps = self._planning.run_steps(facts)
         if self._settings.plan_only:
             question = self._planning.facts(known.graph, known.profiles, known.cluster, facts)
@@ -235,6 +240,8 @@ class Coordinator:
         self._requests.say(planned)
         if self._settings.checkpoint_every == 0:
             self._membership.fix(NO_CHECKPOINTS)
+        if self._placed:
+            self._membership.fix(DATA_LIVE_HERE)
         self._requests.say(*self._admission.open(Standard(self._preparation.load_order(), facts, recipe)))
         succession = self._succession(facts)
         return (yield from succession.play(known, facts, recipe, self._checkpoint, self._first_step))
@@ -246,4 +253,4 @@ class Coordinator:
         )  # fmt: skip
         regrouping = Regrouping(self._settings, self._cores, self._requests, self._generations, self._membership)
         given = (self._settings, self._planning, self._requests, self._membership)
-        return Succession(*given, regrouping, training)
+        return Succession(*given, regrouping, training, self._placed)

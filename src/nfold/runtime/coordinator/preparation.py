@@ -27,7 +27,7 @@ from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.generations import Generations
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
-from nfold.runtime.coordinator.same_on_all_ranks import Other, check_alike
+from nfold.runtime.coordinator.same_on_all_ranks import Other, check_alike, joined
 from nfold.runtime.measuring.probing_rounds import (
     MOST_PACES,
     PROBING_S,
@@ -87,6 +87,7 @@ class Preparation:
         }
         for rank, other in ready.items():
             check_alike(first, Other(rank), other)
+        first = joined(ready, first)
         if first["batch_size"] > first["num_samples"]:
             raise ProgramError(
                 f"batch_size is {first['batch_size']}, but train_data() has only {first['num_samples']} samples. "

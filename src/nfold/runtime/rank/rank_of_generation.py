@@ -12,6 +12,7 @@ from nfold.capture.program.building import build_model
 from nfold.core import codec
 from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
+from nfold.core.residency import PlacedRun
 from nfold.core.schedule import RankSchedule
 from nfold.errors import InternalError
 from nfold.machine.resident_memory import settle
@@ -131,7 +132,8 @@ class Rank:
         graph = codec.decode(ModelGraph, order["graph"])
         own = RankSchedule.from_document(order["schedule"])
         with LOCK:  # capture changes torch for the whole process while it traces: no other thread may build then
-            self._replica = self._build(plan, own, graph, checkpoint)
+            placed = tuple(codec.decode(PlacedRun, each) for each in order["placed"])
+            self._replica = self._build(plan, own, graph, checkpoint, placed)
             dataset = process.datasets["train"]
             self._own_weights = OwnWeights(process.the_program, self._replica.model, dataset, graph)
         if process.owns_process:
@@ -142,20 +144,33 @@ class Rank:
         process.channel.send({"is": "built", **told})
 
     def _build(
-        self, plan: Plan, own: RankSchedule, graph: ModelGraph, checkpoint: Checkpoint | None
+        self,
+        plan: Plan,
+        own: RankSchedule,
+        graph: ModelGraph,
+        checkpoint: Checkpoint | None,
+        placed: tuple[PlacedRun, ...],
     ) -> Replica | AsynchronousReplica:
         process = self._process
-        reads = chunks_read(split_graph(graph, plan.splits), plan.placement, self.number)
+        reads = bool(chunks_read(split_graph(graph, plan.splits), plan.placement, self.number))
+        is_shared = process.resident is None  # processes that read have what the program gives, and no more
         place = (self.number, process.the_program, process.datasets["train"], graph, plan, own, self.transport)
         shared: dict[str, Any] = {
             "device": process.device,
             "checkpoint": checkpoint,
-            "reader": process.loader_pool.hired("train_data") if reads else None,
+            "reader": process.loader_pool.hired("train_data") if reads and is_shared else None,
             "kept": process.kept,
             "clock": process.clock,
         }
         if plan.asynchrony is None:
-            return Replica(*place, last_step=self._last_step, measures=process.measures, **shared)
+            return Replica(
+                *place,
+                last_step=self._last_step,
+                measures=process.measures,
+                placed=placed,
+                resident=process.resident,
+                **shared,
+            )
         report, flush = process.reporter.step, process.reporter.flush
         traced, fail = self._kept, process.orders.fail
         return AsynchronousReplica(*place, report=report, flush=flush, fail=fail, traced_steps=traced, **shared)
