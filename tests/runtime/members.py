@@ -162,6 +162,7 @@ class Members:
             "plan": codec.encode(plan),
             "unsent_bytes": [None] * len(members),
             "total_steps": 1000,
+            "placed": [],
         }
         for member, own in zip(members, rank_schedules(plan, self.graph), strict=True):
             self.tell((member,), {**order, "schedule": own.to_document()}, header)

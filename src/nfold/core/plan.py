@@ -93,6 +93,8 @@ class Plan:
 
     loaders: int = 0
     """Processes that read for each rank, as many as its cores can keep busy; 0: a thread of the rank reads."""
+    chunk_shares: tuple[float, ...] = ()
+    """Of a batch, where each chunk is what lives on its rank; empty: chunks are equal."""
 
     @property
     def world_size(self) -> int:

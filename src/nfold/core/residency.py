@@ -24,7 +24,7 @@ class RankSamples:
 
     own: Spans
     arriving: Spans = ()
-    """Those that come while the epoch goes on, in this order; they are the last of this rank's samples in that epoch."""
+    """Those that come while the epoch goes on, in this order; they are the last of this rank's samples then."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

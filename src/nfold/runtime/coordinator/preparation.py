@@ -28,7 +28,7 @@ from nfold.runtime.coordinator.generations import Generations
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
 from nfold.runtime.coordinator.placing.emulated_parts import parts_of
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
-from nfold.runtime.coordinator.same_on_all_ranks import Other, check_alike
+from nfold.runtime.coordinator.same_on_all_ranks import Other, check_alike, joined
 from nfold.runtime.measuring.probing_rounds import (
     MOST_PACES,
     PROBING_S,
@@ -103,6 +103,7 @@ class Preparation:
         }
         for rank, other in ready.items():
             check_alike(first, Other(rank), other)
+        first = joined(ready, first)
         if first["batch_size"] > first["num_samples"]:
             raise ProgramError(
                 f"batch_size is {first['batch_size']}, but train_data() has only {first['num_samples']} samples. "

@@ -144,8 +144,8 @@ def _check_items(program: Program, dataset: Any, what: Which, found: Mapping[str
 
 
 def probed_items(num_samples: int) -> list[int]:
-    """Return which items are compared: the first, one in the middle, the last."""
-    return sorted({0, num_samples // 2, num_samples - 1})
+    """Return which items are compared: the first, one in the middle, the last; none of no data."""
+    return sorted({0, num_samples // 2, num_samples - 1}) if num_samples else []
 
 
 def _item_checksum(dataset: Any, index: int, seed: int, collate: Collate | None) -> int | None:

@@ -189,6 +189,7 @@ def question_of(plan: Plan, known: Known) -> Facts:
         servers=plan.servers,
         batch_size=plan.batch_size,
         chunks=plan.chunks,
+        chunk_shares=plan.chunk_shares,
         staleness=rules.bound if rules is not None else None,
         staleness_aware=rules is not None and rules.staleness_aware,
         evaluates=plan.evaluates,

@@ -30,9 +30,15 @@ def with_moves(
     members = list(placed[-1].members) if placed else []
     more = {"moves": encoded, "members": members}
     return [
-        replace(order, message={**order.message, **more, "move_bytes_per_s": idle_bytes_per_s(known, chosen, rank)})
+        replace(order, message={**order.message, **more, **_rates(known, chosen, rank)})
         for rank, order in enumerate(orders)
     ]
+
+
+def _rates(known: Known, chosen: Plan, rank: int) -> dict[str, float | None]:
+    uplink = known.cluster.node(chosen.nodes[rank]).uplink
+    link = None if uplink is None else uplink.bandwidth_bytes_per_s
+    return {"move_bytes_per_s": idle_bytes_per_s(known, chosen, rank), "link_bytes_per_s": link}
 
 
 def idle_bytes_per_s(known: Known, chosen: Plan, rank: int) -> float | None:

@@ -208,6 +208,8 @@ class Placing:
             "do": "move",
             "members": list(self._numbers),
             "moves": [codec.encode(move) for move in moves],
+            "move_bytes_per_s": None,
+            "link_bytes_per_s": None,
         }
         return (yield from self._requests.ask(everyone, order, "moved"))
 
