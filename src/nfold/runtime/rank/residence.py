@@ -42,8 +42,8 @@ def load_train(program: Program, order: Message) -> tuple[Any, LocalData | None]
 def _part_of(dataset: Any, lives: Mapping[str, int]) -> LocalData:
     if len(dataset) != lives["total"]:
         raise ProgramError(
-            f"train_data() has {len(dataset)} samples, and on the nodes of the emulated cluster live {lives['total']} in "
-            "all. Make both agree: change `samples` of its [[node]]s."
+            f"train_data() has {len(dataset)} samples, and the nodes of the emulated cluster hold {lives['total']} "
+            "together. Make both agree: change `samples` of its [[node]]s."
         )
     part = range(lives["first"], lives["first"] + lives["count"])
     return local_data(lambda _: Subset(dataset, part), pinned=lives["pinned"])
@@ -65,7 +65,7 @@ def resident_of(base: Any, node: str, order: Message) -> ResidentDataset:
     return ResidentDataset(base, order["first"], order["total"], store)
 
 
-def samples_sent_to(dataset: ResidentDataset, member: int, moves: list[SampleMove]) -> "Subset[Any]":
+def samples_sent_to(dataset: Any, member: int, moves: list[SampleMove]) -> "Subset[Any]":
     """Return what a member was sent, as a data set, for a node of which that is all it has."""
     spans = [span for move in moves if move.target == member for span in move.spans]
     return Subset(dataset, [number for first, end in spans for number in range(first, end)])

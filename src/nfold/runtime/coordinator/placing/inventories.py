@@ -29,8 +29,8 @@ def check_settings(settings: JobSettings) -> None:
     shared = next((node for node in nodes if nodes.count(node) > 1), None)
     if shared is not None:
         raise PlanError(
-            f"{count(nodes.count(shared), 'rank')} on {shared} cannot train on data that live on their nodes: what lives "
-            f"there would be theirs together. Use one rank for each node, here {count(len(set(nodes)), 'rank')}."
+            f"{count(nodes.count(shared), 'rank')} on {shared} cannot each train on what lives on its node: that is "
+            f"theirs together. Use one rank for each node, here {count(len(set(nodes)), 'rank')}."
         )
 
 
@@ -104,8 +104,8 @@ def numbered(kept: PlacedData | None, found: Sequence[NodeData]) -> tuple[tuple[
 def _check_new(found: NodeData) -> None:
     if found.num_samples:
         raise ProgramError(
-            f"{found.node} was not in the run when it began, and holds {count(found.num_samples, 'sample')}: it would be "
-            "trained on other data. Let it hold none, or begin a new run."
+            f"{found.node} was not in the run when it began, and holds {count(found.num_samples, 'sample')}: the run "
+            "would be trained on other data. Let it hold none, or begin a new run."
         )
 
 
