@@ -175,8 +175,8 @@ class Worker:
         if not process.owns_process:  # where ranks are threads, a debugger shall see the reading
             process.program = replace(process.program, loaders=0)
         train, source = load_train(process.program, order)
-        if source is not None:  # processes that read would have what the program gives, and no more
-            process.program = replace(process.program, loaders=0)
+        if source is not None:  # others come later; processes that read would never have them
+            process.program = replace(process.program, loaders=0, train_data=lambda: process.datasets["train"])
         process.node, process.datasets = order["node"], {"train": train}
         is_first = process.member == 0 and len(train) > 0
         not_means: list[str] = []
