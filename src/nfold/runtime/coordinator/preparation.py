@@ -103,7 +103,7 @@ class Preparation:
         }
         for rank, other in ready.items():
             check_alike(first, Other(rank), other)
-        first = joined(ready, first)
+        first = joined(first)
         if first["batch_size"] > first["num_samples"]:
             raise ProgramError(
                 f"batch_size is {first['batch_size']}, but train_data() has only {first['num_samples']} samples. "

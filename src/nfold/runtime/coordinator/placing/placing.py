@@ -61,7 +61,7 @@ class Placing:
         Raises:
             PlanError: ranks cannot each train on what lives on a node of their own.
             ProgramError: nodes hold other data than when the run began.
-            ClusterError: two nodes claim one sample.
+            ClusterError: two nodes claim one sample, or samples that are trained on live on nodes that are gone.
         """
         check_settings(settings)
         self._settings, self._requests, self._generations = settings, requests, generations
@@ -75,6 +75,8 @@ class Placing:
         self._batch_size = ready[0]["batch_size"]
         if self._method != "nothing":
             requests.say(*(cmd.Noted(note) for note in why_pinned(inventories)))
+        if self._kept is not None and settings.begun is not None:  # before anything is measured
+            lists_at(self._kept, first_step // settings.begun.steps_per_epoch, self._numbers)
         self.data: PlacedData | None = None
         """Once it is decided."""
 
@@ -100,7 +102,8 @@ class Placing:
             for rank, number in enumerate(self._numbers)
         ]
         replies = yield from self._requests.collect(tuple(range(len(orders))), orders, "resides")
-        return {rank: {**told, **replies[rank]["schedule"]} for rank, told in ready.items()}
+        total = {"total": everywhere["total"]}
+        return {rank: {**told, **replies[rank]["schedule"], **total} for rank, told in ready.items()}
 
     def _room_bytes(self, rank: int) -> int | None:
         """Return the bytes that samples from elsewhere may take on a node; None: as many as its disk has room for."""
