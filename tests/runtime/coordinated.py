@@ -13,6 +13,7 @@ from nfold.core.job import JobSettings, Known
 from nfold.core.measured import Measured
 from nfold.core.outputs import ModuleOutput
 from nfold.core.profile import Pace
+from nfold.core.residency import PlacedRun
 from nfold.core.trace import RankUsage, StepParts
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
@@ -79,12 +80,14 @@ class Job:
     known: Known | None = None
     checkpoint: bytes = b""
     first_step: int = 0
+    placed: tuple[PlacedRun, ...] = ()
     ready: dict[str, Any] = field(default_factory=lambda: dict(READY))
 
     def __post_init__(self) -> None:
         self.coordinator = Coordinator(
-            self.settings, cores=4, known=self.known, checkpoint=self.checkpoint, first_step=self.first_step
-        )
+            self.settings, cores=4, known=self.known, checkpoint=self.checkpoint, first_step=self.first_step,
+            placed=self.placed,
+        )  # fmt: skip
         self.ranks = range(self.settings.world_size)
         self.told: list[cmd.Command] = []
 

@@ -47,7 +47,7 @@ def check_whole_chunks(plan: Plan, run: PlacedRun) -> None:
         return
     raise PlanError(
         f"--strategy {plan.strategy}, {count(plan.chunks, 'chunk')}: the samples live on {count(len(ranks), 'node')}, "
-        f"and each trains on its own, one chunk of every batch. Use --strategy ring or ps, with no --chunks."
+        f"and each trains on its own, one chunk of every batch, as ring and ps do"
     )
 
 
