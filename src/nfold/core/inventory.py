@@ -74,7 +74,7 @@ def refuse_claimed_twice(inventories: Mapping[str, Inventory]) -> None:
                 other, there = seen[key]
                 raise ClusterError(
                     f"{other} and {node} both hold one sample: file {there} of {len(claims[other])} on {other} and "
-                    f"file {place} of {len(keys)} on {node}, in the order of nfold.local_data, have the same path and size. "
+                    f"file {place} of {len(keys)} on {node}, in the order of their paths, have the same path and size. "
                     "An epoch would visit it twice. Take it from one of them."
                 )
             seen[key] = node, place
