@@ -375,7 +375,7 @@ def _resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
 
 
 def _placed_options(folder: RunFolder, record: JobRecord, wishes: Wishes) -> Options:
-    """Return the options of a run whose data live on nodes: each node that trains has a chunk, however many there are."""
+    """Return the options of a run whose data live on nodes: each node that trains has a chunk."""
     given, recorded = _given(wishes), _recorded(folder, record)
     if wishes.get("chunks") is not None:
         raise PlanError(

@@ -13,12 +13,12 @@ one is `Received` from it, and an `Order` to ranks leaves as `Send` to members.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from nfold.core.job import JobSettings, Known
 from nfold.core.members import Member
 from nfold.core.options.averages import averaged
 from nfold.core.options.best_model import BestSoFar, check_keep
-from nfold.core.residency import PlacedRun
 from nfold.errors import NfoldError, PlanError
 from nfold.planning.choosing.early_checks import check_last_batch
 from nfold.runtime.control import commands as cmd
@@ -42,6 +42,9 @@ from nfold.runtime.failures.first_cause import Postmortem
 from nfold.runtime.failures.network_cuts import QUIET_S, Cuts, NetworkCut
 from nfold.runtime.failures.silent_ranks import PATIENCE, FailureDetector, Patience
 
+if TYPE_CHECKING:
+    from nfold.core.residency import PlacedRun
+
 POSTMORTEM_S = 0.4
 """How long the other ranks have to say what they saw, after the first bad news."""
 
@@ -61,12 +64,11 @@ class Coordinator:
         checkpoint: bytes = b"",
         first_step: int = 0,
         best: float | None = None,
-        placed: tuple[PlacedRun, ...] = (),
         patience: Patience = PATIENCE,
     ) -> None:
         self._settings, self._cores = settings, cores
         self._known, self._checkpoint, self._first_step = known, checkpoint, first_step
-        self._placed = placed
+        self._placed: tuple[PlacedRun, ...] = ()
         self._postmortem, self._membership = Postmortem(), Membership()
         self._patience, self._failure_detector, self._cuts = patience, FailureDetector(patience), Cuts(patience)
         self._requests = RankRequests(self._postmortem)

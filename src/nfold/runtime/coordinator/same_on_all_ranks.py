@@ -6,7 +6,6 @@ from typing import Any
 from nfold.core import codec
 from nfold.core.outputs import ModuleOutput, first_difference
 from nfold.errors import ProgramError
-from nfold.planning.residency.placed_chunks import NO_SAMPLER
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +34,9 @@ def joined(first: dict[str, Any]) -> dict[str, Any]:
 
     Args:
         first: told by rank 0, and where each has its own also how many there are in all.
-
-    Raises:
-        ProgramError: the program has a sampler, and ranks have data of their own.
     """
     if not has_own_data(first):
         return first
-    if first["orders"] is not None:
-        raise ProgramError(NO_SAMPLER)
     return {**first, "num_samples": first["total"], "items": None}
 
 
