@@ -106,7 +106,7 @@ def test_data_that_live_on_nodes_stay_there_unless_somebody_asks(tmp_path):
     folder, told = RunFolder.create(tmp_path / "run", ""), Told()
     played(job(living({"pi": 30, "desk": 14}), folder, ("pi", "desk"), told, steps=2))
     assert [node.holds for node in placed(folder).plan.nodes] == [30, 14]
-    assert any("Nothing" in note for note in told.notes)
+    assert any("The data stay where they are" in note for note in told.notes)
 
 
 def test_who_holds_nothing_is_lent_a_few_and_given_its_share(tmp_path):

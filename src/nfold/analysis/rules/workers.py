@@ -91,8 +91,8 @@ def more_loaders(facts: MeasuredFacts, lost_s: float) -> int:
         facts: of the run.
         lost_s: of each step, that a typical worker waits for its samples.
     """
-    if facts.plan.asynchrony is not None:
-        return 0  # its slices are handed out one by one
+    if facts.plan.asynchrony is not None or facts.plan.chunk_shares:
+        return 0  # its slices are handed out one by one; or data live on nodes, and others come later
     reading, busy_s = max(1, facts.plan.loaders), max(facts.step_s - lost_s, 1e-9)
     free = min((use.node.cores - use.threads * busy_s / facts.step_s) / use.num_ranks for use in facts.cores)
     wanted = ceil(reading * facts.step_s / busy_s)

@@ -33,6 +33,7 @@ from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 
 LENT = 8
 """Samples that a node without any is lent, so that it can be timed."""
+NO_LOADERS = "note: --loaders is not used: where data live on nodes, others come later, and a thread of each rank reads"
 LENT_WITHIN_S = 60.0
 MOVING = "moving data"
 """What that is called in a run's ledger."""
@@ -73,6 +74,8 @@ class Placing:
         self._key = self._kept.key if self._kept else data_key(inventories)
         self._found = tuple(self._members[number] for number in self._numbers)
         self._batch_size = ready[0]["batch_size"]
+        if settings.loaders:
+            requests.say(cmd.Noted(NO_LOADERS))
         if self._method != "nothing":
             requests.say(*(cmd.Noted(note) for note in why_pinned(inventories)))
         if self._kept is not None and settings.begun is not None:  # before anything is measured
@@ -151,7 +154,8 @@ class Placing:
             self.data = self._kept
         else:
             self.data = self._placed_anew(known, ready, planning)
-            self._requests.say(*(cmd.Noted(text) for text in self.data.plan.sentences))
+            if len(self._nodes) > 1:
+                self._requests.say(*(cmd.Noted(text) for text in self.data.plan.sentences))
         self._requests.say(cmd.Placed(self.data))
         run = self.data.runs[-1]
         _check_chunks(ready, run, self._settings)

@@ -36,13 +36,13 @@ def question_of(
     """
     nodes = tuple(
         replace(
-            facts.cluster.node(data.node),
+            facts.cluster.node(name),
             num_samples=num_samples(spans),
             num_pinned=data.num_pinned,
             sample_bytes=max(1, round(sample_bytes)),
             samples_per_s=None,
         )
-        for data, spans in zip(found, lists, strict=True)
+        for name, data, spans in zip(facts.nodes, found, lists, strict=True)
     )
     cluster = Cluster(nodes=nodes)
     rates = program_rates(facts, cluster)
