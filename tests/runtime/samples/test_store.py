@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfold.errors import ClusterError, InternalError, RunError
-from nfold.runtime.samples import store as storing
-from nfold.runtime.samples.journal import MAGIC, Entry, entries_in, packed
+from nfold.runtime.samples import kept_files as storing
+from nfold.runtime.samples.journal import Entry, header, journal_of, packed
+from nfold.runtime.samples.kept_files import StoreInUse
 from nfold.runtime.samples.record import Record
-from nfold.runtime.samples.store import SampleStore, StoreInUse, spans_of
+from nfold.runtime.samples.store import SampleStore, is_in, spans_of
 
 SAMPLES = {7: Record(b"seven"), 2: Record(b"two!", "cats/2.jpg"), 9: Record(b"nine" * 3), 3: Record(b"3", "a b")}
 NAMES = st.text(st.characters(blacklist_characters="/\0", blacklist_categories=["Cs"]), max_size=8)
@@ -98,7 +99,7 @@ def test_a_crash_at_each_byte_loses_doubles_and_changes_nothing(tmp_path, killed
 
 
 def test_a_crash_while_a_store_is_made_leaves_one_that_can_be_used(tmp_path, killed_after):
-    for at in range(len(MAGIC) + 30):
+    for at in range(len(header(0)) + 30):
         killed_after(at)
         with contextlib.suppress(Killed):
             SampleStore(tmp_path / str(at)).close()
@@ -113,7 +114,7 @@ def test_what_a_power_failure_lost_is_dropped(tmp_path):
     store = SampleStore(tmp_path)
     put_into(store, SAMPLES)
     store.close()
-    with open(tmp_path / "samples", "r+b") as file:
+    with open(tmp_path / "items-0", "r+b") as file:
         file.seek(len(b"seven"))
         file.write(bytes(4))
     store = SampleStore(tmp_path)
@@ -124,7 +125,7 @@ def test_what_a_power_failure_lost_is_dropped(tmp_path):
 def test_what_the_disk_changes_later_is_told(tmp_path):
     store = SampleStore(tmp_path)
     put_into(store, SAMPLES)
-    (tmp_path / "samples").write_bytes(b"sevem")
+    (tmp_path / "items-0").write_bytes(b"sevem")
     with pytest.raises(RunError, match=r"sample 7 .* is not what was written"):
         store.bytes_of(7)
     store.close()
@@ -155,6 +156,56 @@ def test_a_full_disk_leaves_the_store_as_it_was(tmp_path, monkeypatch):
     store.add(2, Record(b"two"))
     assert held_by(store) == {1: Record(b"one"), 2: Record(b"two")}
     store.close()
+
+
+def test_samples_that_are_not_needed_make_room(tmp_path):
+    store = SampleStore(tmp_path, most_bytes=25)
+    put_into(store, SAMPLES)
+    store.drop_others(((3, 4), (7, 8)))
+    assert held_by(store) == SAMPLES
+    store.add(5, Record(b"five more"))
+    store.drop_others(((3, 4), (5, 6), (7, 8)))
+    kept = {7: SAMPLES[7], 3: SAMPLES[3], 5: Record(b"five more")}
+    assert held_by(store) == kept
+    assert not (tmp_path / "files" / "2").exists()
+    with pytest.raises(ClusterError, match="may hold 25 B and holds 15 B"):
+        store.add(6, Record(bytes(11)))
+    store.close()
+    store = SampleStore(tmp_path)
+    assert held_by(store) == kept
+    assert [path.name for path in tmp_path.glob("items-*")] == ["items-1"]
+    store.close()
+
+
+def test_a_crash_at_each_byte_of_making_room_keeps_what_is_needed(tmp_path, killed_after):
+    needed, at, is_through = {7: SAMPLES[7], 3: SAMPLES[3]}, 0, False
+    while not is_through:
+        folder = tmp_path / str(at)
+        killed_after(1000)
+        store = SampleStore(folder, most_bytes=25)
+        put_into(store, SAMPLES)
+        store.drop_others(((3, 4), (7, 8)))
+        killed_after(at)
+        with contextlib.suppress(Killed):
+            store.add(5, Record(b"five more"))
+            is_through = True
+        store.close()
+        killed_after.lifted()
+        store = SampleStore(folder, most_bytes=25)
+        assert needed.items() <= held_by(store).items() <= {**SAMPLES, 5: Record(b"five more")}.items()
+        store.drop_others(((3, 4), (5, 6), (7, 8)))
+        store.add(5, Record(b"five more"))
+        assert needed.items() <= held_by(store).items()
+        assert held_by(store)[5] == Record(b"five more")
+        store.close()
+        at += 1
+    assert at > 100
+
+
+@given(st.sets(st.integers(0, 50)))
+def test_numbers_are_found_in_their_spans(numbers):
+    spans = spans_of(numbers)
+    assert [number for number in range(-1, 52) if is_in(spans, number)] == sorted(numbers)
 
 
 def test_one_process_at_a_time_has_it(tmp_path):
@@ -202,16 +253,16 @@ def test_who_waits_gets_the_sample_or_the_reason(tmp_path):
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99), st.integers(0, 99), NAMES)), st.data())
 def test_a_journal_is_read_up_to_its_last_whole_entry(given_entries, data):
     entries = [Entry(number, offset, length, zlib.crc32(b""), name) for number, offset, length, name in given_entries]
-    journal = MAGIC + b"".join(map(packed, entries))
-    assert entries_in(journal) == (entries, len(journal))
-    cut = data.draw(st.integers(len(MAGIC), len(journal)))
-    found, end = entries_in(journal[:cut])
-    assert found == entries[: len(found)]
-    assert end == len(MAGIC) + sum(len(packed(each)) for each in found) <= cut
+    journal = header(5) + b"".join(map(packed, entries))
+    assert journal_of(journal) == (5, entries, len(journal))
+    cut = data.draw(st.integers(len(header(5)), len(journal)))
+    volume, found, end = journal_of(journal[:cut])
+    assert (volume, found) == (5, entries[: len(found)])
+    assert end == len(header(5)) + sum(len(packed(each)) for each in found) <= cut
     if cut > end:
         garbled = bytearray(journal)
         garbled[end] ^= 1
-        assert entries_in(bytes(garbled))[0] == found
+        assert journal_of(bytes(garbled)).entries == found
 
 
 @given(st.sets(st.integers(0, 50)))

@@ -6,7 +6,7 @@
         |                    |
       store            resident_dataset     global numbers; what has come beside what was here all along
         |                    |
-     journal               record           an item, or a file, as bytes
+    kept_files             record           on disk, with a `journal` | an item, or a file, as bytes
 
 moving       both sides of one node for as long as samples move
 inventory    what a node tells of its samples before anything moves

@@ -1,6 +1,6 @@
 """The list of what a store holds: entries that are only ever added, each with its own checksum.
 
-    magic 8 | number 8, offset 8, length 8, crc32 of the sample 4, length of name 2 | name | crc32 of the entry 4 | ...
+    magic 8, volume 4 | number 8, offset 8, length 8, crc32 of the sample 4, length of name 2, name, crc32 of all 4 | ..
 
 An entry is written when its sample is, so what it names is there. What a killed process left half written at the end
 has no right checksum and is dropped.
@@ -10,10 +10,10 @@ import struct
 import zlib
 from typing import NamedTuple
 
-MAGIC = b"nfoldS1\n"
+_MAGIC = b"nfoldS1\n"
 IN_A_FILE = (1 << 64) - 1
 """Offset of a sample that is a file by itself."""
-_FIXED, _CRC = struct.Struct("<QQQIH"), struct.Struct("<I")
+_HEADER, _FIXED, _CRC = struct.Struct("<8sI"), struct.Struct("<QQQIH"), struct.Struct("<I")
 
 
 class Entry(NamedTuple):
@@ -26,6 +26,21 @@ class Entry(NamedTuple):
     name: str
 
 
+class Journal(NamedTuple):
+    """What a journal says."""
+
+    volume: int
+    """Number of the file that items lie in."""
+    entries: list[Entry]
+    end: int
+    """Of the last whole entry; 0 where nothing is right."""
+
+
+def header(volume: int) -> bytes:
+    """Return how a journal begins."""
+    return _HEADER.pack(_MAGIC, volume)
+
+
 def packed(entry: Entry) -> bytes:
     """Return an entry as it is written."""
     name = entry.name.encode("utf-8", "surrogateescape")
@@ -33,20 +48,16 @@ def packed(entry: Entry) -> bytes:
     return data + _CRC.pack(zlib.crc32(data))
 
 
-def entries_in(journal: bytes) -> tuple[list[Entry], int]:
-    """Return the entries of a journal, and the number of its bytes up to the end of the last whole one.
-
-    Args:
-        journal: all of it; 0 bytes of it are right where it does not begin as one.
-    """
-    found: list[Entry] = []
-    if not journal.startswith(MAGIC):
-        return found, 0
-    place = len(MAGIC)
-    while (read := _entry_at(journal, place)) is not None:
+def journal_of(data: bytes) -> Journal:
+    """Return what the bytes of a journal say, up to the last whole entry."""
+    if len(data) < _HEADER.size or not data.startswith(_MAGIC):
+        return Journal(0, [], 0)
+    _, volume = _HEADER.unpack_from(data)
+    found, place = list[Entry](), _HEADER.size
+    while (read := _entry_at(data, place)) is not None:
         entry, place = read
         found.append(entry)
-    return found, place
+    return Journal(volume, found, place)
 
 
 def _entry_at(journal: bytes, place: int) -> tuple[Entry, int] | None:
