@@ -33,7 +33,7 @@ WAIT_S = 60.0
 TOKEN = "a secret"
 LOAD = {
     "do": "load", "measure": False, "device": "cpu", "local_rank": 0, "threads": 1,
-    "evaluate": False, "steps": None, "overrides": {},
+    "evaluate": False, "steps": None, "overrides": {}, "node": "", "lives": None,
 }  # fmt: skip
 Lose = Callable[[int, int], None]
 """Makes others lose a member, by its number and its process."""

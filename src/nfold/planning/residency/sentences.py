@@ -129,7 +129,7 @@ def _gradients(problem: Problem, asked_batch: int, plan: ResidencyPlan) -> Itera
         share = percent(plan.cost.sync_s / plan.cost.epoch_s)
         yield (
             f"Gradients take {share} of each epoch. A larger batch sends them less often, and changes what is learnt: "
-            "--batch-up-to allows it."
+            "nfold place --batch-up-to says how much that brings."
         )
 
 

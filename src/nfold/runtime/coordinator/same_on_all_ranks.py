@@ -6,7 +6,6 @@ from typing import Any
 from nfold.core import codec
 from nfold.core.outputs import ModuleOutput, first_difference
 from nfold.errors import ProgramError
-from nfold.planning.residency.placed_chunks import NO_SAMPLER
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,21 +29,15 @@ def has_own_data(ready: dict[str, Any]) -> bool:
     return ready.get("inventory") is not None
 
 
-def joined(ready: dict[int, dict[str, Any]], first: dict[str, Any]) -> dict[str, Any]:
+def joined(first: dict[str, Any]) -> dict[str, Any]:
     """Return what rank 0 told of the program, with the samples of all ranks where each has its own.
 
     Args:
-        ready: told by each rank; all have the same program.
-        first: by rank 0.
-
-    Raises:
-        ProgramError: the program has a sampler, and ranks have data of their own.
+        first: told by rank 0, and where each has its own also how many there are in all.
     """
     if not has_own_data(first):
         return first
-    if first["orders"] is not None:
-        raise ProgramError(NO_SAMPLER)
-    return {**first, "num_samples": sum(each["inventory"]["count"] for each in ready.values()), "items": None}
+    return {**first, "num_samples": first["total"], "items": None}
 
 
 def check_alike(mine: dict[str, Any], other: Other, theirs: dict[str, Any]) -> None:

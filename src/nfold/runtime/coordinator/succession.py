@@ -13,6 +13,7 @@ from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.generation_end import GenerationEnd
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, build_orders
 from nfold.runtime.coordinator.membership import Membership
+from nfold.runtime.coordinator.placing.beside_training import with_moves
 from nfold.runtime.coordinator.progress import Progress
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.regrouping import Regrouping
@@ -89,6 +90,7 @@ class Succession:
         known, chosen, run_steps = beginning.known, plan_of(beginning.known), self._planning.run_steps(ready)
         ranks = tuple(range(chosen.world_size))
         orders = build_orders(known, chosen, run_steps.total_steps, beginning.header, self._placed)
+        orders = with_moves(orders, known, chosen, self._placed, beginning.next_step // run_steps.steps_per_epoch)
         built = yield from self._requests.collect(ranks, orders, "built")
         told = dict.fromkeys(note for reply in built.values() for note in reply["notes"])
         notes = [*(tell_kept(built.values(), recipe) if recipe else ()), *(cmd.Noted(f"note: {text}") for text in told)]
