@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from math import ceil, floor
+from statistics import fmean
 
 from nfold.analysis.measured.measured_facts import CoreUse, MeasuredFacts
 from nfold.analysis.measured.node_loads import node_resident_bytes
@@ -187,9 +188,7 @@ def _small_batch(facts: MeasuredFacts, lost_s: float) -> Finding:
 
 def _samples_each(facts: MeasuredFacts) -> float:
     """How many samples of a batch a worker computes something of: all, where each of them passes all workers."""
-    placement = facts.plan.placement
-    passes = {(rank, chunk) for ranks in placement.owners.values() for chunk, rank in enumerate(ranks)}
-    return facts.plan.batch_size * len(passes) / placement.num_chunks / len({rank for rank, _ in passes})
+    return fmean(map(facts.plan.samples_of, facts.plan.placement.working))
 
 
 def _who_computes(facts: MeasuredFacts) -> str:

@@ -13,10 +13,10 @@ from nfold.core.plan import Plan
 from nfold.core.residency import PlacedRun, RankSamples
 from nfold.core.text.units import count
 from nfold.errors import PlanError
+from nfold.planning.residency.model.spans import num_samples
 from nfold.planning.residency.resident_order import (
     Numbers,
     count_samples,
-    count_spans,
     placed_order,
     samples_in,
     step_sizes,
@@ -94,4 +94,4 @@ def _told(run: PlacedRun, epoch: int, step: int, rank: int, batch_size: int, gra
 
 
 def _count(samples: RankSamples) -> int:
-    return count_spans(samples.own) + count_spans(samples.arriving)
+    return num_samples(samples.own) + num_samples(samples.arriving)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from nfold.core.residency import PlacedRun, RankSamples, Spans
 from nfold.errors import InternalError
+from nfold.planning.residency.model.spans import num_samples
 
 Numbers = NDArray[np.int64]
 Marks = NDArray[np.bool_]
@@ -41,13 +42,13 @@ def placed_order(runs: Sequence[PlacedRun], seed: int, epoch: int, batch_size: i
         batch_size: samples of a step.
         least: fewest samples of a chunk; see `resident_order`.
     """
-    num_samples = count_samples(runs[0])
-    begin, steps = _steps_of(num_samples, batch_size, epoch)
+    total = count_samples(runs[0])
+    begin, steps = _steps_of(total, batch_size, epoch)
     order = resident_order(samples_in(run_at(runs, begin), epoch), seed, epoch, least=least)
     for run in runs:
         if begin < run.first_step < begin + steps:
             done = (run.first_step - begin) * batch_size
-            visited = np.zeros(num_samples, dtype=np.bool_)
+            visited = np.zeros(total, dtype=np.bool_)
             visited[order.number[:done]] = True
             rest = resident_order(samples_in(run, epoch), seed, epoch, visited=visited, least=least)
             pairs = zip(order, rest, strict=True)
@@ -79,9 +80,9 @@ def resident_order(
 
 def step_sizes(order: ResidentOrder, batch_size: int, num_ranks: int) -> Numbers:
     """Return how many samples of each rank every step of an epoch has, of shape (steps, ranks)."""
-    num_samples = len(order.rank)
-    steps = -(-num_samples // batch_size)
-    cells = np.arange(num_samples) // batch_size * num_ranks + order.rank
+    total = len(order.rank)
+    steps = -(-total // batch_size)
+    cells = np.arange(total) // batch_size * num_ranks + order.rank
     return np.bincount(cells, minlength=steps * num_ranks).reshape(steps, num_ranks)
 
 
@@ -92,12 +93,7 @@ def samples_in(run: PlacedRun, epoch: int) -> tuple[RankSamples, ...]:
 
 def count_samples(run: PlacedRun) -> int:
     """Return how many samples an epoch visits."""
-    return sum(count_spans(each.own) + count_spans(each.arriving) for each in run.epochs[0].by_rank)
-
-
-def count_spans(spans: Spans) -> int:
-    """Return how many samples spans have."""
-    return sum(end - first for first, end in spans)
+    return sum(num_samples(each.own) + num_samples(each.arriving) for each in run.epochs[0].by_rank)
 
 
 def numbers_of(spans: Spans) -> Numbers:
@@ -116,16 +112,16 @@ def check_runs(runs: Sequence[PlacedRun], batch_size: int) -> None:
     Raises:
         InternalError: an epoch would miss a sample or visit it twice, or the placements are no sequence.
     """
-    num_samples = count_samples(runs[0])
-    if runs[0].first_step % -(-num_samples // batch_size):
-        raise InternalError(f"samples are placed from step {runs[0].first_step} on, amid an epoch of {num_samples}")
+    total = count_samples(runs[0])
+    if runs[0].first_step % -(-total // batch_size):
+        raise InternalError(f"samples are placed from step {runs[0].first_step} on, amid an epoch of {total}")
     if any(later.first_step <= one.first_step for one, later in pairwise(runs)):
         raise InternalError(f"placements begin at the steps {[run.first_step for run in runs]}")
     for run in runs:
-        _check_run(run, num_samples, run.first_step // -(-num_samples // batch_size))
+        _check_run(run, total, run.first_step // -(-total // batch_size))
 
 
-def _check_run(run: PlacedRun, num_samples: int, epoch: int) -> None:
+def _check_run(run: PlacedRun, total: int, epoch: int) -> None:
     begins = [each.from_epoch for each in run.epochs]
     if begins != sorted(set(begins)) or begins[0] > epoch:
         raise InternalError(f"a placement from epoch {epoch} on says who trains from the epochs {begins} on")
@@ -133,13 +129,13 @@ def _check_run(run: PlacedRun, num_samples: int, epoch: int) -> None:
         if len(each.by_rank) != len(run.members):
             raise InternalError(f"{len(run.members)} members train on the samples of {len(each.by_rank)} ranks")
         numbers = numbers_of(tuple(span for rank in each.by_rank for span in (*rank.own, *rank.arriving)))
-        if len(numbers) != num_samples or (np.sort(numbers) != np.arange(num_samples)).any():
-            raise InternalError(f"from epoch {each.from_epoch} on, not each of {num_samples} samples is visited once")
+        if len(numbers) != total or (np.sort(numbers) != np.arange(total)).any():
+            raise InternalError(f"from epoch {each.from_epoch} on, not each of {total} samples is visited once")
 
 
-def _steps_of(num_samples: int, batch_size: int, epoch: int) -> tuple[int, int]:
+def _steps_of(total: int, batch_size: int, epoch: int) -> tuple[int, int]:
     """Return the first step of an epoch, and how many it has."""
-    steps = -(-num_samples // batch_size)
+    steps = -(-total // batch_size)
     return epoch * steps, steps
 
 
