@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nfold.planning.residency.model.spans import common, cut_last, joined, num_samples, without
+from nfold.planning.residency.model.spans import common, cut_last, joined, num_samples, union, without
 
 
 @st.composite
@@ -34,6 +34,11 @@ def test_the_last_are_cut_off(spans, count):
 @given(spans=disjoint())
 def test_joined_spans_hold_the_same_in_the_same_order(spans):
     assert numbers(joined(spans)) == numbers(spans)
+
+
+@given(spans=st.lists(st.tuples(st.integers(0, 30), st.integers(1, 30)).map(lambda each: (each[0], sum(each)))))
+def test_a_union_holds_each_sample_once(spans):
+    assert numbers(union(spans)) == sorted(set(numbers(spans)))
 
 
 def test_spans_that_follow_each_other_become_one():

@@ -102,7 +102,7 @@ def test_who_holds_nothing_is_lent_a_few_samples_before_anything_is_measured():
     job = placed_job(lives(100), lives(0))
     job.start()
     assert orders(job.all_reside()) == ["01 listen"]
-    assert orders(job.wire()) == ["Prepared", "01 move"]
+    assert orders(job.wire()) == ["Prepared", "0 move", "1 move"]
     (loan,) = message(job.told, "move")["moves"]
     assert codec.decode(SampleMove, loan) == SampleMove(source=0, target=1, spans=((0, LENT),))
     assert orders(job.all_say("moved", bytes=800, seconds=0.1)) == ["0 profile"]
@@ -149,7 +149,7 @@ def test_who_has_given_all_away_leaves_before_training():
     job = going_on(DRAINED)
     job.start()
     job.all_reside()
-    assert orders(job.wire()) == ["Prepared", "Placed", "Planned", "01 move"]
+    assert orders(job.wire()) == ["Prepared", "Placed", "Planned", "0 move", "1 move"]
     assert message(job.told, "move")["members"] == [0, 1]
     gone = job.all_say("moved", bytes=6000, seconds=0.5)
     assert orders(gone) == ["Noted", "Moved", "Prepared", "0 abandon"]

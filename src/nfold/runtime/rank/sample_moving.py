@@ -51,6 +51,8 @@ class SampleMoving:
             self._mover = None
 
     def _begin(self, members: Sequence[int], moves: Sequence[SampleMove], order: Message) -> Mover:
+        if order["needed"] is not None:
+            self._process.resident.store.drop_others(tuple((first, end) for first, end in order["needed"]))
         self._mover = Mover(
             self._transport,
             members,

@@ -1,6 +1,6 @@
 """Lists of samples by their numbers, as ranges [first, end): in an order that matters."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from nfold.core.residency import Spans
 
@@ -16,6 +16,17 @@ def joined(spans: Sequence[tuple[int, int]]) -> Spans:
     for first, end in spans:
         if found and found[-1][1] == first:
             found[-1] = (found[-1][0], end)
+        else:
+            found.append((first, end))
+    return tuple(found)
+
+
+def union(spans: Iterable[tuple[int, int]]) -> Spans:
+    """Return all samples of spans that may overlap, ascending."""
+    found: list[tuple[int, int]] = []
+    for first, end in sorted(spans):
+        if found and first <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
         else:
             found.append((first, end))
     return tuple(found)

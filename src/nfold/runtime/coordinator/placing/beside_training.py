@@ -6,7 +6,8 @@ from dataclasses import replace
 from nfold.core import codec
 from nfold.core.job import Known
 from nfold.core.plan import Plan
-from nfold.core.residency import PlacedRun
+from nfold.core.residency import PlacedRun, Spans
+from nfold.planning.residency.model.spans import union
 from nfold.runtime.control import commands as cmd
 
 LEAST_IDLE = 0.05
@@ -30,15 +31,30 @@ def with_moves(
     members = list(placed[-1].members) if placed else []
     more = {"moves": encoded, "members": members}
     return [
-        replace(order, message={**order.message, **more, **_rates(known, chosen, rank)})
-        for rank, order in enumerate(orders)
+        replace(order, message={**order.message, **more, **_rates(known, chosen, rank), "needed": needed})
+        for rank, (order, needed) in enumerate(zip(orders, _needed(placed, len(orders)), strict=True))
     ]
+
+
+def _needed(placed: Sequence[PlacedRun], num_ranks: int) -> list[Spans | None]:
+    run = placed[-1] if placed else None
+    return [needed_by(run, member) for member in run.members] if run else [None] * num_ranks
 
 
 def _rates(known: Known, chosen: Plan, rank: int) -> dict[str, float | None]:
     uplink = known.cluster.node(chosen.nodes[rank]).uplink
     link = None if uplink is None else uplink.bandwidth_bytes_per_s
     return {"move_bytes_per_s": idle_bytes_per_s(known, chosen, rank), "link_bytes_per_s": link}
+
+
+def needed_by(run: PlacedRun, member: int) -> Spans:
+    """Return all samples that a member trains on in some epoch of a stretch, or sends to others, ascending."""
+    sends = [span for move in run.moves if move.source == member for span in move.spans]
+    if member not in run.members:
+        return union(sends)
+    rank = run.members.index(member)
+    by_epoch = (epoch.by_rank[rank] for epoch in run.epochs)
+    return union([*sends, *(span for samples in by_epoch for span in (*samples.own, *samples.arriving))])
 
 
 def idle_bytes_per_s(known: Known, chosen: Plan, rank: int) -> float | None:

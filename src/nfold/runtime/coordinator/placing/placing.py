@@ -19,6 +19,7 @@ from nfold.planning.residency.placed_run import placed_run
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.generations import Generations
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
+from nfold.runtime.coordinator.placing.beside_training import needed_by
 from nfold.runtime.coordinator.placing.going_on import lists_at, repairs
 from nfold.runtime.coordinator.placing.inventories import (
     check_settings,
@@ -210,7 +211,9 @@ class Placing:
             yield from self._generations.begin(len(run.members))
 
     def _move(self, moves: Sequence[SampleMove]) -> Flow:
+        """Let samples move; what nodes keep of earlier runs makes room for them where it must."""
         everyone = tuple(range(len(self._numbers)))
+        needed = [needed_by(self.runs[-1], number) if self.runs else None for number in self._numbers]
         order = {
             "do": "move",
             "members": list(self._numbers),
@@ -218,7 +221,8 @@ class Placing:
             "move_bytes_per_s": None,
             "link_bytes_per_s": None,
         }
-        return (yield from self._requests.ask(everyone, order, "moved"))
+        orders = [cmd.Order((rank,), {**order, "needed": needed[rank]}) for rank in everyone]
+        return (yield from self._requests.collect(everyone, orders, "moved"))
 
 
 def _check_chunks(ready: Ready, run: PlacedRun, settings: JobSettings) -> None:
