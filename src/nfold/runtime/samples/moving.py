@@ -65,7 +65,7 @@ class Mover:
         self._pacer = Pacer(bytes_per_s)
         targets, wanted = _shares(transport.rank, members, moves)
         piece_bytes = piece_bytes_on(link_bytes_per_s)
-        self._sender = Sender(transport, moving, targets, dataset.record, self._pacer, piece_bytes)
+        self._sender = Sender(transport, moving, targets, dataset.records, self._pacer, piece_bytes)
         self._fetcher = Fetcher(transport, moving, wanted, self._store)
         self._store.expect(is_expecting=True)
         transport.on_failure_too(self._fail)
