@@ -88,7 +88,10 @@ def test_what_a_file_says_of_a_node_goes_before_the_program(measured):
 @pytest.mark.parametrize(
     ("keywords", "said"),
     [
-        ({"method": "best"}, "--method best: it must be one of auto, ilp, greedy, lp, waterfill, overlap, joint"),
+        (
+            {"method": "best"},
+            "--method best: it must be one of auto, nothing, ilp, greedy, lp, waterfill, overlap, joint",
+        ),
         ({"traffic": "radio"}, "--traffic radio: it must be one of ring, server, pipeline"),
         ({"epochs": 0}, "--epochs 0: it must be a whole number of at least 1"),
         ({"batch": 1.5}, "--batch 1.5: it must be a whole number"),

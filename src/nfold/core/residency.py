@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Literal
+from itertools import accumulate, pairwise
+from typing import Literal, get_args
 
 from nfold.core.text.units import count
 from nfold.errors import ClusterError
 
-Method = Literal["auto", "ilp", "greedy", "lp", "waterfill", "overlap", "joint"]
+Method = Literal["auto", "nothing", "ilp", "greedy", "lp", "waterfill", "overlap", "joint"]
 Moving = Literal["nothing", "before training", "while training"]
+METHODS: tuple[Method, ...] = get_args(Method)
 TrafficKind = Literal["ring", "server", "pipeline"]
 
 
@@ -23,7 +24,7 @@ class RankSamples:
 
     own: Spans
     arriving: Spans = ()
-    """Those that come while the epoch goes on, in this order; they are the last of this rank's samples in that epoch."""
+    """Those that come while the epoch goes on, in this order; they are the last of this rank's samples then."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -187,6 +188,9 @@ class ResidencyPlan:
     gap: float | None = None
     """Of a solver that was stopped: how far its plan may be from the best one, as a share of it."""
     tried: tuple[TriedMethod, ...] = ()
+    works: tuple[tuple[int, ...], ...] = ()
+    """While data move: samples that each node trains on in the first epoch, the second and so on, and what it `holds`
+    from then on. Empty: that in every epoch."""
     sentences: tuple[str, ...] = ()
     """The plan in words: what moves and why, who sends no gradients and why, what holds it up."""
 
@@ -204,6 +208,39 @@ class ResidencyPlan:
     def members(self) -> tuple[str, ...]:
         """Return the nodes that compute."""
         return tuple(node.node for node in self.nodes if node.is_member)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeData:
+    """What lived on a node when it came to a run."""
+
+    node: str
+    num_samples: int
+    num_pinned: int = 0
+    digest: str = ""
+    """Of the names of its samples, where they have some: other data may have as many."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlacedData:
+    """What is kept of a run whose data live on its nodes."""
+
+    members: tuple[NodeData, ...]
+    """By number: the ranks of the first generation, and then whoever came later."""
+    key: str
+    """Names the data, and by that the numbers of samples, where a node keeps those that came to it."""
+    sample_bytes: float
+    """The mean of a sample, when it is sent."""
+    runs: tuple[PlacedRun, ...]
+    """In their order; the last one holds."""
+    plan: ResidencyPlan
+    """That the last one follows."""
+
+
+def spans_of(members: Sequence[NodeData]) -> tuple[tuple[int, int], ...]:
+    """Return the numbers of the samples that lived on each member at first, [first, end)."""
+    ends = list(accumulate(member.num_samples for member in members))
+    return tuple((end - member.num_samples, end) for end, member in zip(ends, members, strict=True))
 
 
 def _check_holding(holding: Holding) -> None:

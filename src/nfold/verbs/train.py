@@ -319,6 +319,7 @@ def _resumed(folder: RunFolder, wishes: Wishes) -> tuple[Options, Resumed]:
         steps_per_epoch=record.steps_per_epoch,
         recipe=record.recipe,
         is_evaluated=_is_evaluated(history, step, record.steps_per_epoch),
+        placed=folder.placed(),
     )
     return options, Resumed(known=known if same else None, begun=begun, checkpoint=checkpoint, history=history)
 
@@ -344,24 +345,22 @@ def _tell_complete(folder: RunFolder, step: int, total: int, *, is_scheduled: bo
 
 def _ways(wishes: Options | JobRecord) -> tuple[object, ...]:
     """What a plan depends on, of what may differ when a run goes on."""
-    places = (wishes.workers, wishes.servers, wishes.emulated, wishes.on, wishes.device)
+    places = (wishes.workers, wishes.servers, wishes.emulated, wishes.on, wishes.device, wishes.place)
     return *places, wishes.strategy, wishes.staleness, wishes.staleness_aware
 
 
 def _resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
     record = folder.record()
     _refuse_changes(folder, record, wishes)
+    if folder.placed() is not None:
+        return _placed_options(folder, record, wishes)
     asked = wishes.get("chunks")
     if asked is not None and asked != chunks:
         raise PlanError(
             f"the run was begun with {count(chunks, 'chunk')}, and their number is part of its result. "
             f"Leave out --chunks {asked}."
         )
-    recorded = shared(LastingOptions, record)
-    kept: dict[str, Any] = {"out": folder.path, "emulate": record.emulated, "tensorboard": record.tensorboard}
-    saved = Options(**recorded, chunks=chunks, **kept)
-    given: dict[str, Any] = {key: value for key, value in wishes.items() if value is not None and key != "out"}
-    given |= whole_numbers(given)
+    saved, given = Options(**_recorded(folder, record), chunks=chunks), _given(wishes)
     if given.get("workers", 1) > chunks and given.get("strategy", record.strategy) not in (AUTO, Single.name, *PLACING):
         raise PlanError(
             f"the run was begun with {count(chunks, 'chunk')}, too few for {given['workers']} workers. "
@@ -373,6 +372,29 @@ def _resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
     if given.get("strategy", record.strategy) != record.strategy:
         given = {"staleness": None, "staleness_aware": False, **given}
     return replace(saved, **given)
+
+
+def _placed_options(folder: RunFolder, record: JobRecord, wishes: Wishes) -> Options:
+    """Return the options of a run whose data live on nodes: each node that trains has a chunk."""
+    given, recorded = _given(wishes), _recorded(folder, record)
+    if wishes.get("chunks") is not None:
+        raise PlanError(
+            "with data that live on nodes, each node that trains has a chunk of every batch. "
+            f"Leave out --chunks {wishes['chunks']}."
+        )
+    if given.get("emulate") is not None:
+        recorded |= {"workers": None, "emulate": None}  # a rank for each node, however many there are now
+    return Options(**recorded | given)
+
+
+def _recorded(folder: RunFolder, record: JobRecord) -> dict[str, Any]:
+    kept = {"out": folder.path, "emulate": record.emulated, "tensorboard": record.tensorboard}
+    return shared(LastingOptions, record) | kept
+
+
+def _given(wishes: Wishes) -> dict[str, Any]:
+    given = {key: value for key, value in wishes.items() if value is not None and key != "out"}
+    return given | whole_numbers(given)
 
 
 def _source_of(folder: RunFolder, moved: str | Path | None) -> ProgramSource:

@@ -25,6 +25,8 @@ from nfold.verbs.train import plan
         ({"first_step_within": "300"}, "first_step_within is '300': it must be a number of seconds"),
         ({"first_step_within": float("nan")}, "first_step_within is nan: it must be a number of seconds"),
         ({"out": 5}, "out is 5: it must be the path of a folder"),
+        ({"place": "best"}, "unknown --place 'best'. Use one of: auto, nothing, ilp, greedy, lp, waterfill, overlap"),
+        ({"place": "auto", "servers": 1, "strategy": "ps"}, "--place lets ranks train on what lives on their nodes"),
         ({"emulate": 5}, "emulate is 5: it must be a cluster, or the path of its file"),
         (
             {"fault": "kill n2@30s"},
@@ -46,6 +48,22 @@ def test_there_is_a_worker_on_each_node_unless_the_strategy_is_for_one():
     assert Options(emulate=cluster, strategy="ring").workers == 3
     assert Options(emulate=cluster, strategy="ps", servers=1).workers == 2
     assert Options(emulate=cluster, strategy="single").workers == 1
+
+
+@pytest.mark.parametrize(
+    ("samples", "workers", "said"),
+    [
+        ((None, None), None, "--place auto: no node of the emulated cluster holds samples. Say how many live where"),
+        ((5, 6), 1, "--place auto: b holds samples and has no rank. Use -n 2, or leave it out."),
+    ],
+)
+def test_samples_that_nobody_would_train_on_are_refused(samples, workers, said):
+    link = Channel(latency_s=0.0, bandwidth_bytes_per_s=1e9, origin="declared")
+    kept = {"cores": 1.0, "memory_bytes": 1 << 30, "local": link, "uplink": link, "downlink": link}
+    nodes = tuple(Node(name=name, num_samples=held, **kept) for name, held in zip("ab", samples, strict=True))
+    with pytest.raises(PlanError) as refused:
+        Options(emulate=Cluster(nodes=nodes), workers=workers, place="auto")
+    assert str(refused.value).startswith(said)
 
 
 def test_whole_numbers_of_other_types_become_pythons_own():

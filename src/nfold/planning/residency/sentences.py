@@ -39,6 +39,8 @@ def sentences(problem: Problem, asked_batch: int, chosen: Choice, plan: Residenc
 def _headline(plan: ResidencyPlan) -> str:
     run, unmoved = duration(plan.cost.run_s), plan.unmoved
     epochs = count(plan.epochs, "epoch")
+    if plan.method == "nothing":
+        return f"The data stay where they are: {epochs} would take {run}."
     if plan.moving == "nothing":
         return f"Nothing should move: {epochs} take {run}, and no other place for the data is worth the way there."
     moved = f"Moving {size(plan.moved_bytes)} {plan.moving}"
@@ -129,7 +131,7 @@ def _gradients(problem: Problem, asked_batch: int, plan: ResidencyPlan) -> Itera
         share = percent(plan.cost.sync_s / plan.cost.epoch_s)
         yield (
             f"Gradients take {share} of each epoch. A larger batch sends them less often, and changes what is learnt: "
-            "--batch-up-to allows it."
+            "nfold place --batch-up-to says how much that brings."
         )
 
 

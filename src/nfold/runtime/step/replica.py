@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from nfold.capture.program.building import build_model
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Reduction
 from nfold.core.plan import Plan
+from nfold.core.residency import PlacedRun
 from nfold.core.schedule import RankSchedule, StatisticsGroup
 from nfold.core.tasks import Load
 from nfold.core.trace import ReductionParts, Span, StepParts
@@ -133,9 +134,29 @@ class Replica:
         checkpoint: Checkpoint | None = None,
         reader: LoadersReader | None = None,
         kept: KeptProgram | None = None,
+        placed: Sequence[PlacedRun] = (),
+        resident: Any = None,
         measures: bool = True,
         clock: Clock = time.perf_counter,
     ) -> None:
+        """Args:
+        rank: its number.
+        program: the user's.
+        dataset: of training samples; those that it is traced and tried with, and trained with unless `resident` is.
+        graph: of the program.
+        plan: how the work is spread.
+        own: what this rank plays in a step.
+        transport: to the other ranks.
+        device: where to compute.
+        last_step: of the run.
+        checkpoint: to go on from; None: weights are those that the program builds.
+        reader: reads samples in processes of their own; None: a thread reads.
+        kept: what an earlier generation has found out about the program.
+        placed: who trains on which samples, where each rank does on its own; empty: all ranks read all.
+        resident: samples by their numbers in the whole data; None: `dataset` has them all.
+        measures: whether to time reductions.
+        clock: seconds.
+        """
         self.rank, self.plan, self.device = rank, plan, device
         is_tried = bool(graph.unproved) and plan.chunks > 1
         self._kept_program = kept or KeptProgram()
@@ -160,9 +181,10 @@ class Replica:
         free_unused(self.model, self._graph, parameters, self._foreign[rank] - unneeded)  # the buffers have the values
         self._updaters = self._build_updaters(parameters, checkpoint)
         self._clipping = self._build_clipping(parameters)
-        self.sampler = sampler_of(program, dataset, plan.batch_size, plan.chunks, graph.least_chunk)
+        self.sampler = sampler_of(program, dataset, plan.batch_size, plan.chunks, graph.least_chunk, placed)
         chunks = tuple(sorted({task.chunk for task in own.tasks if isinstance(task, Load)}))
-        reads = reader or SampleReader(dataset, program.seed, program.collate)
+        trained = dataset if resident is None else resident
+        reads = reader or SampleReader(trained, program.seed, program.collate)
         self._loader = ChunkLoader(reads, self.sampler, chunks, last_step)
         self.averages = self._build_averages(checkpoint)
         self._cells = self._build_cells(own, captured, dataset)

@@ -35,6 +35,9 @@ class Choice:
     """Samples that each trains on in an epoch; in a pipeline, its part of all computing in samples."""
     promised_s: float | None = None
     gap: float | None = None
+    works: tuple[Array, ...] = ()
+    """While data move: whole samples that each trains on in the first epoch, the second and so on; `work` from then
+    on."""
 
 
 def nothing(problem: Problem) -> Choice | None:
@@ -80,10 +83,16 @@ def overlap(problem: Problem) -> Choice:
 
 
 def joint(problem: Problem) -> Choice:
-    """Decide who computes, too; then move before or while, whichever is done sooner."""
+    """Decide who computes, too; then move before or while, whichever is done sooner.
+
+    Who gives all away and computes nothing is gone before training begins, so nothing moves beside it then.
+    """
     found = joint_optimum(problem)
     holds = holdings_at(problem.boxes.computing(found.members), found.level, _near(problem))
-    before, beside = moved_before("joint", problem, holds), moved_beside("joint", problem, found.members)
+    before = moved_before("joint", problem, holds)
+    if problem.boxes.held[~found.members].any():
+        return before
+    beside = moved_beside("joint", problem, found.members)
     return min(before, beside, key=lambda choice: choice.cost.run_s)
 
 
@@ -125,10 +134,14 @@ def moved_beside(method: Name, problem: Problem, allowed: Mask) -> Choice:
         allowed: who may compute, of shape (n,).
     """
     members = allowed & ((problem.boxes.held > 0) | (overlapped(problem, allowed).holds > 0))
-    run = overlapped(problem, members)
-    holds = whole(run.holds, problem.boxes.computing(members))
-    moving: Moving = "while training" if (holds != problem.boxes.held).any() else "nothing"
-    return Choice(method=method, moving=moving, holds=holds, work=holds, members=members, cost=run.cost)
+    run, boxes = overlapped(problem, members), problem.boxes.computing(members)
+    holds = whole(run.holds, boxes)
+    if not (holds != boxes.held).any():
+        return Choice(method=method, moving="nothing", holds=holds, work=holds, members=members, cost=run.cost)
+    works = tuple(whole(work, boxes) for work in run.works)
+    return Choice(
+        method=method, moving="while training", holds=holds, work=holds, works=works, members=members, cost=run.cost
+    )
 
 
 UNLIMITED: dict[Name, Callable[[Problem], Choice]] = {

@@ -37,6 +37,9 @@ class Overlapped(NamedTuple):
     holds: Array
     """Samples of each node when all has moved, in fractions."""
     cost: RunCost
+    works: tuple[Array, ...]
+    """Samples that each trains on in the first epoch, the second and so on, up to the last one that is unlike the one
+    before; in fractions. Less may have moved than links had time for: what moves ahead is trained on where it lay."""
 
 
 def overlapped(problem: Problem, members: Mask) -> Overlapped:
@@ -50,15 +53,17 @@ def overlapped(problem: Problem, members: Mask) -> Overlapped:
     sync_s, idle = problem.sync_s(members), idle_links(problem, members)
     target = holdings_at(boxes, Level(move_s=_for_ever_s(boxes), compute_s=least_compute_s(boxes)))
     computes_s: list[float] = []
+    works: list[Array] = []
     while len(computes_s) < epochs:
         compute_s = least_epoch_s(boxes, idle)
         computes_s.append(compute_s)
-        holds = _moved(boxes, idle, compute_s, target, is_last=len(computes_s) == epochs)
+        works.append(_moved(boxes, idle, compute_s, target, is_last=True))
+        holds = works[-1] if len(computes_s) == epochs else _moved(boxes, idle, compute_s, target, is_last=False)
         stands_still = np.abs(holds - boxes.held).max(initial=0.0) <= EXACT * boxes.total
         boxes = replace(boxes, held=holds)
         if stands_still:
             computes_s += [compute_s] * (epochs - len(computes_s))
-    return Overlapped(boxes.held, _cost(computes_s, sync_s))
+    return Overlapped(boxes.held, _cost(computes_s, sync_s), tuple(works))
 
 
 def idle_links(problem: Problem, members: Mask) -> Idle:

@@ -6,11 +6,10 @@ from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from nfold.core.residency import Holding, Residency, Transfer
+from nfold.core.residency import Holding, Residency, Spans, Transfer
 from nfold.errors import ClusterError
 from nfold.planning.residency.model.boxes import Array
-
-Spans = tuple[tuple[int, int], ...]
+from nfold.planning.residency.model.spans import cut_last
 
 
 class Flow(NamedTuple):
@@ -94,23 +93,10 @@ def moved_spans(residency: Residency, transfers: Sequence[Transfer]) -> tuple[di
         left[transfer.source] -= transfer.num_samples
         if left[transfer.source] < 0:
             raise ClusterError(f"{transfer.source} would send {-left[transfer.source]} samples more than may leave it.")
-        spans[transfer.source], moved = _cut(spans[transfer.source], transfer.num_samples)
+        spans[transfer.source], moved = cut_last(spans[transfer.source], transfer.num_samples)
         sent.append(moved)
     return spans, tuple(sent)
 
 
 def _changed(holding: Holding, change: int, spans: Spans) -> Holding:
     return replace(holding, num_samples=holding.num_samples + change, spans=spans)
-
-
-def _cut(spans: Spans, count: int) -> tuple[Spans, Spans]:
-    """Return spans without their last samples, and those."""
-    kept, taken = list(spans), []
-    while count > 0 and kept:
-        first, end = kept.pop()
-        border = max(first, end - count)
-        taken.append((border, end))
-        count -= end - border
-        if border > first:
-            kept.append((first, border))
-    return tuple(kept), tuple(reversed(taken))
