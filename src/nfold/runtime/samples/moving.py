@@ -47,7 +47,7 @@ class Mover:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
-        transport: of the generation, which has no other use for `on_failure_too`.
+        transport: of the generation.
         members: of the generation, by rank.
         moving: counts the orders to move of a generation, from 0.
         moves: of all nodes.
