@@ -36,7 +36,7 @@ def why_text(report: Report, *, look: Look = PLAIN) -> str:
         _reductions_text(report.reductions),
         fill(_staleness(report), look.width),
         _loads_text(report.loads),
-        fill(_places(report.places), look.width),
+        fill(places_text(report.places), look.width),
         _ledger_text(report.ledger),
         f"Next: {report.next_command}" if report.next_command else "",
     ]
@@ -189,8 +189,8 @@ def _loads_text(loads: tuple[RankLoad, ...]) -> str:
     return "\n".join([f"Cores of each rank, and what its node did meanwhile{more}:", head, *lines])
 
 
-def _places(places: DataPlaces | None) -> str:
-    """Say where data live and what moved."""
+def places_text(places: DataPlaces | None) -> str:
+    """Say where data live and what moved; nothing where every rank reads all of them."""
     if places is None:
         return ""
     trains = [f"{each.node} {each.holds} (held {each.held})" for each in places.nodes if each.holds]

@@ -204,8 +204,10 @@ class Placing:
         if moves:
             replies = yield from self._move(moves)
             moved = _moved(replies.values())
-            told = f"moved {size(moved.num_bytes)} before training, in {duration(moved.seconds)}"
-            self._requests.say(cmd.Noted(told), moved, cmd.Prepared(MOVING))
+            if moved.num_bytes:
+                told = f"moved {size(moved.num_bytes)} before training, in {duration(moved.seconds)}"
+                self._requests.say(cmd.Noted(told))
+            self._requests.say(moved, cmd.Prepared(MOVING))
         idle = tuple(rank for rank, number in enumerate(self._numbers) if number not in run.members)
         if idle:
             yield from self._generations.let_go(idle)
