@@ -106,6 +106,11 @@ def run_at(runs: Sequence[PlacedRun], step: int) -> PlacedRun:
     return [run for run in runs if run.first_step <= step][-1]
 
 
+def runs_before(runs: Sequence[PlacedRun], step: int) -> tuple[PlacedRun, ...]:
+    """Return the placements under which steps before this one were trained; a later one was given up untrained."""
+    return tuple(run for run in runs if run.first_step < step)
+
+
 def check_runs(runs: Sequence[PlacedRun], batch_size: int) -> None:
     """Make sure that an order follows from placements.
 

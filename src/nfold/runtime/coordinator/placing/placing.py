@@ -16,6 +16,7 @@ from nfold.errors import ClusterError, PlanError
 from nfold.planning.residency.best_place import place
 from nfold.planning.residency.model.spans import num_samples
 from nfold.planning.residency.placed_run import placed_run
+from nfold.planning.residency.resident_order import runs_before
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.generations import Generations
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
@@ -177,7 +178,7 @@ class Placing:
         run = placed_run(plan, self._numbers, first_step=self._first_step, first_epoch=epoch, sites=problem.sites)
         if self._kept is not None:
             run = replace(run, moves=(*repairs(self._kept, lists, self._numbers), *run.moves))
-        earlier = self._kept.runs if self._kept else ()
+        earlier = runs_before(self._kept.runs, self._first_step) if self._kept else ()
         return PlacedData(
             members=self._members, key=self._key, sample_bytes=self._sample_bytes, runs=(*earlier, run), plan=plan
         )
