@@ -43,7 +43,8 @@ from torch import nn
 def program():
     data = torch.utils.data.TensorDataset(torch.randn(120, 64), torch.arange(120) % 3)
     return nfold.Program(
-        model=lambda: nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 3)), loss=torch.nn.functional.cross_entropy, train_data=lambda: data,
+        model=lambda: nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 3)),
+        loss=torch.nn.functional.cross_entropy, train_data=lambda: data,
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1), batch_size=30,
     )
 """

@@ -81,7 +81,7 @@ class Placing:
         if self._method != "nothing":
             requests.say(*(cmd.Noted(note) for note in why_pinned(inventories)))
         if self._kept is not None and settings.begun is not None:  # before anything is measured
-            lists_at(self._kept, first_step // settings.begun.steps_per_epoch, self._numbers)
+            lists_at(self._kept, first_step, first_step // settings.begun.steps_per_epoch, self._numbers)
         self.data: PlacedData | None = None
         """Once it is decided."""
 
@@ -185,7 +185,7 @@ class Placing:
 
     def _lists(self, epoch: int) -> list[Spans]:
         if self._kept is not None:
-            return lists_at(self._kept, epoch, self._numbers)
+            return lists_at(self._kept, self._first_step, epoch, self._numbers)
         return [((first, end),) if end > first else () for first, end in spans_of(self._members)]
 
     @property
