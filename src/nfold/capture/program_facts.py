@@ -1,4 +1,9 @@
-"""What is true of a program whatever captures it: may its batch be cut, who gets a gradient, what does it keep."""
+"""Decides what is true of a program whatever captures it: may its batch be cut, who gets a gradient, what does it keep.
+
+Why its batch may not be cut: forward takes something over from call to call, the loss says by its settings that it is
+no mean, `proof` finds that samples mix, or, where that proves nothing, a trial of `independence` finds it. The reason
+becomes `ModelGraph.indivisible`, with which `planning/choosing/wishes.py` refuses more than one chunk.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping

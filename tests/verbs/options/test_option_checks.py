@@ -5,6 +5,7 @@ import pytest
 
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.errors import PlanError
+from nfold.runtime.coordinator.placing.emulated_parts import parts_of
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.train import plan
 
@@ -50,20 +51,25 @@ def test_there_is_a_worker_on_each_node_unless_the_strategy_is_for_one():
     assert Options(emulate=cluster, strategy="single").workers == 1
 
 
-@pytest.mark.parametrize(
-    ("samples", "workers", "said"),
-    [
-        ((None, None), None, "--place auto: no node of the emulated cluster holds samples. Say how many live where"),
-        ((5, 6), 1, "--place auto: b holds samples and has no rank. Use -n 2, or leave it out."),
-    ],
-)
-def test_samples_that_nobody_would_train_on_are_refused(samples, workers, said):
+def holding(*samples):
     link = Channel(latency_s=0.0, bandwidth_bytes_per_s=1e9, origin="declared")
     kept = {"cores": 1.0, "memory_bytes": 1 << 30, "local": link, "uplink": link, "downlink": link}
-    nodes = tuple(Node(name=name, num_samples=held, **kept) for name, held in zip("ab", samples, strict=True))
+    return Cluster(
+        nodes=tuple(Node(name=name, num_samples=held, **kept) for name, held in zip("ab", samples, strict=True))
+    )
+
+
+def test_samples_that_nobody_would_train_on_are_refused():
     with pytest.raises(PlanError) as refused:
-        Options(emulate=Cluster(nodes=nodes), workers=workers, place="auto")
-    assert str(refused.value).startswith(said)
+        Options(emulate=holding(5, 6), workers=1, place="auto")
+    assert str(refused.value).startswith("--place auto: b holds samples and has no rank. Use -n 2, or leave it out.")
+
+
+def test_what_lives_on_nodes_without_samples_the_program_may_say():
+    settings = Options(emulate=holding(None, None), place="auto").settings()
+    assert parts_of(settings) == [None, None]
+    settings = Options(emulate=holding(5, None), place="auto").settings()
+    assert [part["count"] for part in parts_of(settings)] == [5, 0]
 
 
 def test_whole_numbers_of_other_types_become_pythons_own():
