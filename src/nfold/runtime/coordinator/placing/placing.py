@@ -176,6 +176,7 @@ class Placing:
         problem = question_of(facts, self._found, lists, self._sample_bytes, epochs=max(1, epochs), traffic=traffic)
         plan = place(problem, self._method)
         run = placed_run(plan, self._numbers, first_step=self._first_step, first_epoch=epoch, sites=problem.sites)
+        run = replace(run, in_a_row=known.graph.least_chunk)
         if self._kept is not None:
             run = replace(run, moves=(*repairs(self._kept, lists, self._numbers), *run.moves))
         earlier = runs_before(self._kept.runs, self._first_step) if self._kept else ()
