@@ -149,6 +149,7 @@ def test_a_run_goes_on_with_another_node_and_places_anew(tmp_path):
     assert difference(ran.state_dict(), one_device(found.runs)) <= 1e-9
 
 
+@pytest.mark.exhaustive
 def test_a_place_that_nothing_was_trained_under_is_given_up(tmp_path):
     """A run that went on elsewhere was lost before its first checkpoint, and goes on elsewhere again."""
     folder, living_here = RunFolder.create(tmp_path / "run", ""), living({"pi": 34, "desk": 10})

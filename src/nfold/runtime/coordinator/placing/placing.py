@@ -15,6 +15,7 @@ from nfold.core.text.units import duration, size
 from nfold.errors import ClusterError, PlanError
 from nfold.planning.residency.best_place import place
 from nfold.planning.residency.model.spans import num_samples
+from nfold.planning.residency.placed_chunks import check_least
 from nfold.planning.residency.placed_run import placed_run
 from nfold.planning.residency.resident_order import runs_before
 from nfold.runtime.control import commands as cmd
@@ -150,7 +151,7 @@ class Placing:
 
         Raises:
             ClusterError: nothing can be decided for these nodes.
-            PlanError: the method has no answer.
+            PlanError: the method has no answer, or a node would have too few samples of a batch.
         """
         if self._kept is not None and known.plan is not None:
             self.data = self._kept
@@ -160,6 +161,7 @@ class Placing:
                 self._requests.say(*(cmd.Noted(text) for text in self.data.plan.sentences))
         self._requests.say(cmd.Placed(self.data))
         run = self.data.runs[-1]
+        check_least(self.data.runs, self._batch_size, known.graph)  # before anything has moved for it
         _check_chunks(ready, run, self._settings)
         settings = replace(
             planning.settings, workers=len(run.members), nodes=run.nodes if planning.settings.nodes else ()
