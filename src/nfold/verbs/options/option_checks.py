@@ -279,8 +279,7 @@ class Options(RunOptions):
         without = [node.name for node in cluster.nodes if node.num_samples and node.name not in self.rank_nodes]
         if without:
             raise PlanError(
-                f"--place {self.place}: {without[0]} holds samples and has no rank. Use -n {len(cluster.nodes)}, or "
-                "leave it out."
+                f"--place {self.place}: {without[0]} holds samples and has no rank. Leave -n out: each then has one."
             )
 
     def settings(self, *, lockstep: bool = False, plan_only: bool = False) -> JobSettings:
