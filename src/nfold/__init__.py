@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nfold.core.schedule import Schedule
     from nfold.core.trace import StepTrace, Trace
     from nfold.errors import NfoldError
+    from nfold.node_data import local_data
     from nfold.program import Program
     from nfold.verbs.advise import advise
     from nfold.verbs.compare import compare
@@ -54,6 +55,7 @@ _HOME = {
     "chunk_sizes": "core.chunks",
     "compare": "verbs.compare",
     "demo": "verbs.demo",
+    "local_data": "node_data",
     "place": "verbs.place",
     "plan": "verbs.train",
     "resume": "verbs.train",
@@ -83,6 +85,7 @@ __all__ = [
     "chunk_sizes",
     "compare",
     "demo",
+    "local_data",
     "place",
     "plan",
     "resume",

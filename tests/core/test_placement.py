@@ -52,6 +52,21 @@ def test_cuts_by_hand(batch_size, num_chunks, sizes):
     assert chunk_sizes(batch_size, num_chunks) == sizes
 
 
+@given(st.integers(1, 5000), st.lists(st.floats(0, 1), min_size=1, max_size=20).filter(any))
+def test_chunks_follow_shares_within_a_sample(batch_size, shares):
+    sizes = chunk_sizes(batch_size, len(shares), shares=shares)
+    assert sum(sizes) == batch_size
+    exact = [batch_size * share / sum(shares) for share in shares]
+    assert all(abs(size - each) < 1 + 1e-9 for size, each in zip(sizes, exact, strict=True))
+
+
+def test_shares_by_hand():
+    assert chunk_sizes(16, 3, shares=(30, 11, 3)) == (11, 4, 1)
+    assert chunk_sizes(4, 3, shares=(0.98, 0.01, 0.01)) == (4, 0, 0)
+    with pytest.raises(InternalError, match="2 shares of a batch that is cut into 3 chunks"):
+        chunk_sizes(16, 3, shares=(0.5, 0.5))
+
+
 def test_a_placement_knows_the_ranks_of_operators():
     placement = Placement(num_chunks=3, world_size=4, owners={"A": (2, 0, 2), "B": (1, 1, 1)})
     assert placement.ranks_of(("A",)) == (0, 2)

@@ -5,9 +5,9 @@ import numpy as np
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.residency import Holding, Residency
 from nfold.core.text.cluster_file import LOCAL
-from nfold.planning.residency.boxes import Boxes
-from nfold.planning.residency.problem import Demand, Problem
-from nfold.planning.residency.traffic import Links, Traffic
+from nfold.planning.residency.model.boxes import Boxes
+from nfold.planning.residency.model.problem import Demand, Problem
+from nfold.planning.residency.model.traffic import Links, Traffic
 
 
 def random_boxes(seed, most_nodes=12):

@@ -9,6 +9,7 @@ from pretended import GRAPH, a_plan, cluster, profile_of
 
 from nfold.core import codec
 from nfold.core.cluster import Channel
+from nfold.core.inventory import Inventory
 from nfold.core.job import JobSettings, Known
 from nfold.core.measured import Measured
 from nfold.core.outputs import ModuleOutput
@@ -79,12 +80,14 @@ class Job:
     known: Known | None = None
     checkpoint: bytes = b""
     first_step: int = 0
+    inventories: tuple[Inventory, ...] = ()
+    """What lives on each rank's node; empty: all data on all."""
     ready: dict[str, Any] = field(default_factory=lambda: dict(READY))
 
     def __post_init__(self) -> None:
         self.coordinator = Coordinator(
-            self.settings, cores=4, known=self.known, checkpoint=self.checkpoint, first_step=self.first_step
-        )
+            self.settings, cores=4, known=self.known, checkpoint=self.checkpoint, first_step=self.first_step,
+        )  # fmt: skip
         self.ranks = range(self.settings.world_size)
         self.told: list[cmd.Command] = []
 
@@ -146,17 +149,28 @@ class Job:
     def until_planned(self) -> list[cmd.Command]:
         """Play the start up to the plan; return the commands that make ranks build, or leave."""
         self.start()
-        self.all_say("ready", **self.ready)
+        if self.inventories:
+            self.all_reside()
+            self.wire()
+        else:
+            self.all_say("ready", **self.ready)
         if self.known is not None:
             return self.wire()
-        self.profiled()
-        planned = self.wire()
+        planned = self.profiled()
+        if not self.inventories:
+            planned = self.wire()
         if len(self.ranks) == 1:
             return planned
         self.say(1, "probed", found=None)
         planned = self.say(0, "probed", found=codec.encode(FOUND))
         workers = range(self.settings.workers)
         return self.all_say("paced", workers, pace=PACE) if len(workers) > 1 else planned
+
+    def all_reside(self) -> list[cmd.Command]:
+        """Ranks tell what lives on their nodes, and learn the numbers of their samples; return what follows."""
+        for rank, inventory in enumerate(self.inventories):
+            asked = self.say(rank, "ready", **self.ready | {"inventory": codec.encode(inventory)})
+        return asked if failed(asked) else self.all_say("resides", schedule={})
 
     def until_training(self) -> list[cmd.Command]:
         """Play the start; return the first orders to train."""
@@ -167,6 +181,10 @@ class Job:
     @property
     def planned(self) -> cmd.Planned:
         return next(command for command in self.told if isinstance(command, cmd.Planned))
+
+
+def failed(commands: list[cmd.Command]) -> bool:
+    return any(isinstance(command, cmd.Failed) for command in commands)
 
 
 def orders(commands: list[cmd.Command]) -> list[str]:

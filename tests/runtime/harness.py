@@ -3,7 +3,7 @@
 import inspect
 import random
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from nfold.capture.program.building import build_model
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Placement, Reduction
 from nfold.core.plan import Plan, Prediction
+from nfold.core.residency import PlacedRun
 from nfold.planning.choosing.search import plan
 from nfold.planning.choosing.strategies import named
 from nfold.planning.inputs.facts import Facts
@@ -25,7 +26,7 @@ from nfold.planning.scheduling.rank_schedules import rank_schedules
 from nfold.program import Program
 from nfold.runtime.checkpoint.checkpoint_format import Checkpoint
 from nfold.runtime.checkpoint.state_collection import Collected, collect
-from nfold.runtime.data.chunk_loader import sample_order
+from nfold.runtime.data.chunk_loader import StepSamples, sample_order
 from nfold.runtime.step.replica import Replica
 from nfold.transport.implementations.in_memory import MemoryNetwork
 
@@ -37,7 +38,15 @@ def graph_of(program: Program) -> ModelGraph:
     return capture_program(build_model(program, CPU), program, program.train_data()).graph
 
 
-def make_plan(program: Program, graph: ModelGraph, strategy: str, workers: int, servers: int, chunks: int) -> Plan:
+def make_plan(
+    program: Program,
+    graph: ModelGraph,
+    strategy: str,
+    workers: int,
+    servers: int,
+    chunks: int,
+    shares: tuple[float, ...] = (),
+) -> Plan:
     """Plan with the synthetic profile."""
     facts = Facts(
         graph=graph,
@@ -48,6 +57,7 @@ def make_plan(program: Program, graph: ModelGraph, strategy: str, workers: int, 
         servers=servers,
         batch_size=program.batch_size,
         chunks=chunks,
+        chunk_shares=shares,
     )
     return plan(facts, strategy, among=(named(strategy),))
 
@@ -123,9 +133,14 @@ def play(
     *,
     checkpoint: bytes = b"",
     each_step: Callable[[int, int], None] | None = None,
+    placed: Sequence[PlacedRun] = (),
+    data: Callable[[int], Any] | None = None,
     patience_s: float = 60.0,
 ) -> Played:
-    """Play steps on threads over the in-memory transport and gather the state; a rank that takes longer hangs."""
+    """Play steps on threads over the in-memory transport and gather the state; a rank that takes longer hangs.
+
+    With `placed`, ranks train on samples of their own: those of `data(rank)`, or of the program's data set.
+    """
     network, schedules = MemoryNetwork(plan.world_size), rank_schedules(plan, graph)
     played = Played(plan.world_size)
     errors: list[BaseException] = []
@@ -141,7 +156,8 @@ def play(
             with LOCK:
                 replica = Replica(
                     rank, program, dataset, graph, plan, schedules[rank], transport, device=CPU, last_step=steps,
-                    checkpoint=read_checkpoint(checkpoint) if checkpoint else None,
+                    checkpoint=read_checkpoint(checkpoint) if checkpoint else None, placed=placed,
+                    resident=data(rank) if data else None,
                 )  # fmt: skip
             replicas.append(replica)
             built.wait(60)
@@ -178,9 +194,17 @@ def play(
     return played
 
 
-def plain_loop(program: Program, steps: int, chunks: int, *, last_first: bool = False, least: int = 2) -> nn.Module:
+def plain_loop(
+    program: Program,
+    steps: int,
+    chunks: int,
+    *,
+    last_first: bool = False,
+    least: int = 2,
+    samples: StepSamples | None = None,
+) -> nn.Module:
     """The reference: one device, plain PyTorch, gradients accumulated over the same chunks; or added from the last on,
-    which is as right and shows what rounding alone comes to."""
+    which is as right and shows what rounding alone comes to. With `samples`, over those."""
     from nfold.core.chunks import chunk_sizes
 
     dataset = program.train_data()
@@ -193,9 +217,12 @@ def plain_loop(program: Program, steps: int, chunks: int, *, last_first: bool = 
         epoch, position = divmod(step, per_epoch)
         order = sample_order(len(dataset), epoch, program.seed)
         batch = order[position * program.batch_size :][: program.batch_size]
+        sizes = samples.sizes(step) if samples else chunk_sizes(len(batch), chunks, least)
+        if samples:
+            batch = [index for chunk in range(len(sizes)) for index in samples.indices(step, chunk)]
         optimizer.zero_grad(set_to_none=True)
         begin, gradients = 0, []
-        for size in chunk_sizes(len(batch), chunks, least):
+        for size in sizes:
             if not size:
                 continue
             items = [dataset[index] for index in batch[begin : begin + size]]

@@ -33,7 +33,7 @@ WAIT_S = 60.0
 TOKEN = "a secret"
 LOAD = {
     "do": "load", "measure": False, "device": "cpu", "local_rank": 0, "threads": 1,
-    "evaluate": False, "steps": None, "overrides": {},
+    "evaluate": False, "steps": None, "overrides": {}, "node": "", "lives": None,
 }  # fmt: skip
 Lose = Callable[[int, int], None]
 """Makes others lose a member, by its number and its process."""
@@ -162,6 +162,8 @@ class Members:
             "plan": codec.encode(plan),
             "unsent_bytes": [None] * len(members),
             "total_steps": 1000,
+            "placed": [],
+            "moves": [],
         }
         for member, own in zip(members, rank_schedules(plan, self.graph), strict=True):
             self.tell((member,), {**order, "schedule": own.to_document()}, header)

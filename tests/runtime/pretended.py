@@ -31,10 +31,11 @@ def profile_of(graph: ModelGraph) -> Profile:
     )
 
 
-def cluster() -> Cluster:
-    """One quick machine."""
+def cluster(*names: str) -> Cluster:
+    """One quick machine, or some."""
     channel = Channel(latency_s=1e-5, bandwidth_bytes_per_s=1e9, origin="declared")
-    return Cluster(nodes=(Node(name="box", cores=8.0, memory_bytes=1 << 40, local=channel),))
+    nodes = (Node(name=name, cores=8.0, memory_bytes=1 << 40, local=channel) for name in names or ("box",))
+    return Cluster(nodes=tuple(nodes))
 
 
 def tensor(name: str, producer: str, *consumers: str) -> Tensor:

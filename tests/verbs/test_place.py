@@ -8,7 +8,7 @@ from grids import chain, facts, profile
 from nfold.core.text.cluster_file import parse_cluster
 from nfold.errors import PlanError, RunError
 from nfold.planning.choosing.early_checks import RunSteps
-from nfold.planning.residency.program_rates import program_rates
+from nfold.planning.residency.model.program_rates import program_rates
 from nfold.runtime.control import commands as cmd
 from nfold.verbs import place as place_verb
 from nfold.verbs.place import place, write_picture
@@ -88,7 +88,10 @@ def test_what_a_file_says_of_a_node_goes_before_the_program(measured):
 @pytest.mark.parametrize(
     ("keywords", "said"),
     [
-        ({"method": "best"}, "--method best: it must be one of auto, ilp, greedy, lp, waterfill, overlap, joint"),
+        (
+            {"method": "best"},
+            "--method best: it must be one of auto, nothing, ilp, greedy, lp, waterfill, overlap, joint",
+        ),
         ({"traffic": "radio"}, "--traffic radio: it must be one of ring, server, pipeline"),
         ({"epochs": 0}, "--epochs 0: it must be a whole number of at least 1"),
         ({"batch": 1.5}, "--batch 1.5: it must be a whole number"),

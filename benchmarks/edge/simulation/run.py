@@ -21,10 +21,7 @@ from environment import known, stamp, write  # noqa: E402  a script's siblings a
 from plots import chart  # noqa: E402
 
 from nfold.errors import PlanError  # noqa: E402
-from nfold.planning.residency.boxes import Array, Boxes  # noqa: E402
-from nfold.planning.residency.joint import is_possible, joint_optimum, of_members  # noqa: E402
-from nfold.planning.residency.linear_program import linear_optimum  # noqa: E402
-from nfold.planning.residency.methods import (  # noqa: E402
+from nfold.planning.residency.methods.choices import (  # noqa: E402
     Choice,
     greedy,
     integer,
@@ -34,10 +31,17 @@ from nfold.planning.residency.methods import (  # noqa: E402
     overlap,
     waterfill,
 )
-from nfold.planning.residency.problem import Demand, Problem, problem_of  # noqa: E402
-from nfold.planning.residency.scenarios import SCENARIOS, Scenario, drawn  # noqa: E402
-from nfold.planning.residency.traffic import Traffic  # noqa: E402
-from nfold.planning.residency.waterfilling import Level, holdings_at, least_compute_s, water_level  # noqa: E402
+from nfold.planning.residency.methods.joint import is_possible, joint_optimum, of_members  # noqa: E402
+from nfold.planning.residency.methods.linear_program import linear_optimum  # noqa: E402
+from nfold.planning.residency.methods.waterfilling import Level, holdings_at, water_level  # noqa: E402
+from nfold.planning.residency.model.boxes import (  # noqa: E402
+    Array,
+    Boxes,
+    least_compute_s,
+)
+from nfold.planning.residency.model.problem import Demand, Problem, problem_of  # noqa: E402
+from nfold.planning.residency.model.scenarios import SCENARIOS, Scenario, drawn  # noqa: E402
+from nfold.planning.residency.model.traffic import Traffic  # noqa: E402
 
 EPOCHS = (1, 10, 100)
 SIZES = (10, 100, 1000)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nfold.core.findings.comparison import Comparison
 
 _COUNTS, _STRATEGIES = "1,2,4", "ring,ps"
-_ITS_OWN = ("workers", "strategy", "servers", "checkpoint_every", "keep", "stop_after", *WATCHING)
+_ITS_OWN = ("workers", "strategy", "servers", "place", "checkpoint_every", "keep", "stop_after", *WATCHING)
 """Options that it takes several of, or none."""
 
 

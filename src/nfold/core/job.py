@@ -9,6 +9,7 @@ from nfold.core.options.best_model import Keep, read_keep
 from nfold.core.options.run_options import JobOptions
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
+from nfold.core.residency import PlacedData
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,6 +24,8 @@ class JobSettings(JobOptions):
     """Play a step only when the caller asks for it."""
     cluster: Cluster | None = None
     """As declared; None: the machine that the coordinator runs on. Links are measured all the same."""
+    samples_folder: str | None = None
+    """Where samples are kept that come to nodes which are emulated; None: where each node keeps them for all runs."""
     nodes: tuple[str, ...] = ()
     """Node of each rank, dedicated servers last; empty: all ranks on the only node."""
     first_step_limit_s: float = 300.0
@@ -67,6 +70,8 @@ class Begun:
     """None: an older version did not write it down."""
     is_evaluated: bool = True
     """False: the run ended between its last checkpoint and the evaluation that was due there."""
+    placed: PlacedData | None = None
+    """None: all ranks read all data."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,7 @@ class Placement:
     """cell (operator, chunk) -> rank.
 
     Attributes:
-        num_chunks: equal cuts of the global batch; fixed for a job.
+        num_chunks: cuts of the global batch, equal unless the plan has shares; fixed for a job.
         world_size: ranks, those that own no cell included: dedicated servers, which come last, and idle workers.
         owners: for each operator the owning rank of each chunk.
     """

@@ -93,8 +93,19 @@ class Plan:
 
     loaders: int = 0
     """Processes that read for each rank, as many as its cores can keep busy; 0: a thread of the rank reads."""
+    chunk_shares: tuple[float, ...] = ()
+    """Of a batch, where each chunk is what lives on its rank; empty: chunks are equal."""
 
     @property
     def world_size(self) -> int:
         """The number of ranks: workers and dedicated servers."""
         return self.placement.world_size
+
+    def samples_of(self, rank: int) -> float:
+        """Return how many samples of a batch a rank computes something of, as a mean over steps."""
+        owned = {
+            chunk for ranks in self.placement.owners.values() for chunk, owner in enumerate(ranks) if owner == rank
+        }
+        if not self.chunk_shares:
+            return self.batch_size * len(owned) / self.placement.num_chunks
+        return self.batch_size * sum(self.chunk_shares[chunk] for chunk in owned)

@@ -145,6 +145,32 @@ class PredictedStep:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PlacedShare:
+    """What one node did with data that live on nodes."""
+
+    node: str
+    held: int
+    """Samples that lived there at first."""
+    holds: int
+    """That it trains on in each epoch, once all has moved; 0: it gave all away, and computes nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataPlaces:
+    """Where the data of a run live, and what moved for that."""
+
+    method: str
+    nodes: tuple[PlacedShare, ...]
+    before_bytes: int
+    """That came to nodes before training; what was there already did not travel."""
+    before_s: float
+    beside_bytes: int
+    """The same while training; in a run that went on elsewhere, since then."""
+    predicted_s: float | None
+    """Of moving before training."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
     """The outcome of one run."""
 
@@ -195,6 +221,8 @@ class Report:
     and in asynchronous runs."""
     loads: tuple[RankLoad, ...] = ()
     """Processors, memory, disk and network of each rank that was sampled."""
+    places: DataPlaces | None = None
+    """None: every rank reads all data."""
 
     @property
     def ages(self) -> dict[int, int]:

@@ -2,15 +2,70 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Literal
+from itertools import accumulate, pairwise
+from typing import Literal, get_args
 
 from nfold.core.text.units import count
 from nfold.errors import ClusterError
 
-Method = Literal["auto", "ilp", "greedy", "lp", "waterfill", "overlap", "joint"]
+Method = Literal["auto", "nothing", "ilp", "greedy", "lp", "waterfill", "overlap", "joint"]
 Moving = Literal["nothing", "before training", "while training"]
+METHODS: tuple[Method, ...] = get_args(Method)
 TrafficKind = Literal["ring", "server", "pipeline"]
+
+
+Spans = tuple[tuple[int, int], ...]
+"""[first, end) of the samples' numbers in the whole data: 0 to N - 1, rank after rank in the first generation."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankSamples:
+    """The samples that one rank trains on in an epoch."""
+
+    own: Spans
+    arriving: Spans = ()
+    """Those that come while the epoch goes on, in this order; they are the last of this rank's samples then."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EpochSamples:
+    """Who trains on which samples from an epoch on, until the next of these."""
+
+    from_epoch: int
+    by_rank: tuple[RankSamples, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleMove:
+    """Samples that one member sends to another. A member's number is its rank in the first generation."""
+
+    source: int
+    target: int
+    spans: Spans
+    epoch: int | None = None
+    """In which the target needs them, as its `arriving` ones; they are its own from the next epoch on. None: before
+    training."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlacedRun:
+    """Who trains on which samples from a step on.
+
+    A run that goes on elsewhere has several, and its order is a function of seed, epoch and all of them so far. Of an
+    epoch that is under way at the first step only what it has not visited yet is ordered anew.
+    """
+
+    first_step: int
+    members: tuple[int, ...]
+    """Who trains, by rank."""
+    nodes: tuple[str, ...]
+    """Of the members, by rank."""
+    epochs: tuple[EpochSamples, ...]
+    """Ascending; the first one begins no later than the epoch of the first step."""
+    moves: tuple[SampleMove, ...] = ()
+    in_a_row: int = 1
+    """Samples of a rank that are visited together: two where a program computes nothing on one. It was measured, so it
+    is kept: found otherwise elsewhere, it would change the order of an epoch under way."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,8 +78,8 @@ class Holding:
     """Of them, how many may not leave."""
     most_samples: int | None = None
     """For which its storage has room, those that live there among them; None: not limited."""
-    spans: tuple[tuple[int, int], ...] = ()
-    """Which they are, [first, end) each, by their numbers in the whole data; empty: nobody knows."""
+    spans: Spans = ()
+    """Which they are; empty: nobody knows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,6 +191,9 @@ class ResidencyPlan:
     gap: float | None = None
     """Of a solver that was stopped: how far its plan may be from the best one, as a share of it."""
     tried: tuple[TriedMethod, ...] = ()
+    works: tuple[tuple[int, ...], ...] = ()
+    """While data move: samples that each node trains on in the first epoch, the second and so on, and what it `holds`
+    from then on. Empty: that in every epoch."""
     sentences: tuple[str, ...] = ()
     """The plan in words: what moves and why, who sends no gradients and why, what holds it up."""
 
@@ -153,6 +211,39 @@ class ResidencyPlan:
     def members(self) -> tuple[str, ...]:
         """Return the nodes that compute."""
         return tuple(node.node for node in self.nodes if node.is_member)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeData:
+    """What lived on a node when it came to a run."""
+
+    node: str
+    num_samples: int
+    num_pinned: int = 0
+    digest: str = ""
+    """Of the names of its samples, where they have some: other data may have as many."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlacedData:
+    """What is kept of a run whose data live on its nodes."""
+
+    members: tuple[NodeData, ...]
+    """By number: the ranks of the first generation, and then whoever came later."""
+    key: str
+    """Names the data, and by that the numbers of samples, where a node keeps those that came to it."""
+    sample_bytes: float
+    """The mean of a sample, when it is sent."""
+    runs: tuple[PlacedRun, ...]
+    """In their order; the last one holds."""
+    plan: ResidencyPlan
+    """That the last one follows."""
+
+
+def spans_of(members: Sequence[NodeData]) -> tuple[tuple[int, int], ...]:
+    """Return the numbers of the samples that lived on each member at first, [first, end)."""
+    ends = list(accumulate(member.num_samples for member in members))
+    return tuple((end - member.num_samples, end) for end, member in zip(ends, members, strict=True))
 
 
 def _check_holding(holding: Holding) -> None:

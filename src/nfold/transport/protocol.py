@@ -28,12 +28,12 @@ class Transport(Protocol):
 
     @property
     def sent_bytes(self) -> int:
-        """Payload bytes handed over so far, headers left out."""
+        """Payload bytes handed over so far, headers and samples that move left out."""
         ...
 
     @property
     def received_bytes(self) -> int:
-        """Payload bytes received so far, headers left out."""
+        """Payload bytes received so far, headers and samples that move left out."""
         ...
 
     def send(self, peer: int, tag: int, data: memoryview, done: Done) -> None:

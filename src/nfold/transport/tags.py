@@ -12,6 +12,7 @@ from nfold.errors import InternalError
 
 _NUMBER_BITS, _TAG_BITS = 40, 44
 MOST_GENERATIONS = 1 << (64 - _TAG_BITS)
+_USES = (1 << (_TAG_BITS - _NUMBER_BITS)) - 1
 
 
 class Use(IntEnum):
@@ -27,6 +28,8 @@ class Use(IntEnum):
     """Pieces of the state that rank 0 asks for."""
     PROBE = 4
     """Measuring the way to a peer."""
+    SAMPLES = 5
+    """Training samples that move."""
 
 
 def tag_of(use: Use, number: int) -> int:
@@ -54,6 +57,11 @@ def in_generation(generation: int, tag: int) -> int:
 def generation_of(wire_tag: int) -> int:
     """Return the generation of a tag that travelled."""
     return wire_tag >> _TAG_BITS
+
+
+def carries_samples(wire_tag: int) -> bool:
+    """Whether a tag that travelled is of samples that move, which no step's bytes count."""
+    return (wire_tag >> _NUMBER_BITS) & _USES == Use.SAMPLES
 
 
 def without_generation(wire_tag: int) -> int:

@@ -32,6 +32,7 @@ NOT_ASKED = (
     "servers",
     "staleness",
     "staleness_aware",
+    "place",
     "checkpoint_every",
     "keep",
     "out",

@@ -129,7 +129,7 @@ class CompareOptions(RunOptions):
     observer: Observer | None = None
 
 
-@takes_options(CompareOptions, without=("strategy", "stop_after", *WATCHING))
+@takes_options(CompareOptions, without=("strategy", "place", "stop_after", *WATCHING))
 def compare(program: Source, asked: CompareOptions, wishes: Wishes) -> Comparison:
     """Run every strategy with every number of workers and servers on all links, one after another.
 

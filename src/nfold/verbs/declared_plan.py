@@ -34,6 +34,10 @@ def plan_declared(
     declared = with_quotas(cluster if isinstance(cluster, Cluster) else read_cluster(cluster))
     if wishes.get("emulate") is not None:
         raise PlanError("--cluster takes the machines at their word and --emulate measures them. Use one of them.")
+    if wishes.get("place") is not None:
+        raise PlanError(
+            "--cluster and --place: nfold place CLUSTER.toml --program FILE.py says where data should live."
+        )
     named = {"workers": max(1, len(declared.nodes) - wishes.get("servers", 0)), **wishes}
     asked = Options(**named)
     alone = measure_alone(source, asked, observer)
@@ -72,6 +76,7 @@ def measure_alone(source: ProgramSource | Program, asked: Options, observer: Obs
         staleness_aware=False,
         first_step_within=inf,
         stop_after=None,
+        place=None,
     )
     job = Job(source, by_itself, observer, folder=None, plan_only=True)
     for _ in job.play():

@@ -8,7 +8,7 @@ from typing import get_args
 
 from nfold.core.cluster import Cluster
 from nfold.core.options.whole import whole
-from nfold.core.residency import Method, ResidencyPlan, TrafficKind
+from nfold.core.residency import METHODS, Method, ResidencyPlan, TrafficKind
 from nfold.core.text.cluster_file import read_cluster
 from nfold.core.text.durations import duration_s
 from nfold.core.text.quantities import num_bytes
@@ -17,9 +17,9 @@ from nfold.launch.emulation.cgroups import with_quotas
 from nfold.planning.inputs.facts import Facts
 from nfold.planning.residency.best_place import TIME_LIMIT_S
 from nfold.planning.residency.best_place import place as plan_places
-from nfold.planning.residency.problem import Demand, Problem, problem_of
-from nfold.planning.residency.program_rates import program_rates
-from nfold.planning.residency.traffic import Traffic
+from nfold.planning.residency.model.problem import Demand, Problem, problem_of
+from nfold.planning.residency.model.program_rates import program_rates
+from nfold.planning.residency.model.traffic import Traffic
 from nfold.verbs.declared_plan import measure_alone
 from nfold.verbs.options.keywords import takes_options
 from nfold.verbs.options.option_checks import Options, Wishes
@@ -27,7 +27,6 @@ from nfold.verbs.running.observer import NullObserver, Observer
 from nfold.verbs.train import Source, find_source
 from nfold.view.html import place_page, place_svg
 
-METHODS: tuple[Method, ...] = get_args(Method)
 TRAFFICS: tuple[TrafficKind, ...] = get_args(TrafficKind)
 _PICTURES = {".html": place_page, ".svg": place_svg}
 EPOCHS = 10
@@ -61,7 +60,7 @@ def place(cluster: str | Path | Cluster, asked: PlaceOptions, wishes: Wishes) ->
         cluster: nodes, of which some say how many samples live there; or its file.
         program: is measured on this machine; unless given, nodes say how fast they train.
         epochs: of the run; 10 unless given.
-        method: auto, ilp, greedy, lp, waterfill, overlap or joint.
+        method: auto, nothing, ilp, greedy, lp, waterfill, overlap or joint.
         traffic: how gradients are summed, ring or server; or `pipeline`, whose stages pass on activations instead.
         batch: samples of a step; the program's, or 128, unless given.
         batch_up_to: the largest batch that is allowed; only the one that was asked for, unless given.

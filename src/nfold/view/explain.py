@@ -5,7 +5,7 @@ from textwrap import fill, indent
 
 from nfold.analysis.measured.gradient_ages import is_old, mean_age, oldest
 from nfold.analysis.reporting.own_limit import own_limit
-from nfold.core.report import Cause, RankLoad, ReductionSplit, Report
+from nfold.core.report import Cause, DataPlaces, RankLoad, ReductionSplit, Report
 from nfold.core.text.units import clock, count, figure, link_rate, percent, rate, seconds, signed_percent, size
 from nfold.view.rendering import PLAIN, Look, metric_text
 from nfold.view.tables import PARTS, run_name
@@ -36,6 +36,7 @@ def why_text(report: Report, *, look: Look = PLAIN) -> str:
         _reductions_text(report.reductions),
         fill(_staleness(report), look.width),
         _loads_text(report.loads),
+        fill(places_text(report.places), look.width),
         _ledger_text(report.ledger),
         f"Next: {report.next_command}" if report.next_command else "",
     ]
@@ -186,6 +187,25 @@ def _loads_text(loads: tuple[RankLoad, ...]) -> str:
     ]
     more = f" (the first {len(shown)} of {len(loads)})" if len(loads) > len(shown) else ""
     return "\n".join([f"Cores of each rank, and what its node did meanwhile{more}:", head, *lines])
+
+
+def places_text(places: DataPlaces | None) -> str:
+    """Say where data live and what moved; nothing where every rank reads all of them."""
+    if places is None:
+        return ""
+    trains = [f"{each.node} {each.holds} (held {each.held})" for each in places.nodes if each.holds]
+    gone = [each.node for each in places.nodes if each.held and not each.holds]
+    sent = f" {_few(gone)} sent all data and no gradients." if gone else ""
+    before = f" {size(places.before_bytes)} moved before training, in {seconds(places.before_s)}"
+    before += f" (predicted: {seconds(places.predicted_s)})." if places.predicted_s is not None else "."
+    beside = f" {size(places.beside_bytes)} moved while training."
+    moved = (before if places.before_bytes else "") + (beside if places.beside_bytes else "")
+    return f"Samples by node (--place {places.method}): {_few(trains)}.{sent}{moved or ' Nothing moved.'}"
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_RANKS} more" if len(names) > _MOST_RANKS else ""
+    return f"{', '.join(names[:_MOST_RANKS])}{more}"
 
 
 def _ledger_text(ledger: dict[str, float]) -> str:

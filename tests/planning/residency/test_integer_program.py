@@ -9,8 +9,8 @@ from scattered import boxes, cluster, demand
 
 from nfold.errors import PlanError
 from nfold.planning.residency.best_place import place
-from nfold.planning.residency.integer_program import integer_optimum
-from nfold.planning.residency.problem import problem_of
+from nfold.planning.residency.methods.integer_program import integer_optimum
+from nfold.planning.residency.model.problem import problem_of
 
 
 def best_by_trying(asked, epochs):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scattered import cluster, demand, random_problem
 
-from nfold.planning.residency.joint import is_possible, joint_optimum, of_members
-from nfold.planning.residency.problem import problem_of
-from nfold.planning.residency.scenarios import SCENARIOS, drawn
+from nfold.planning.residency.methods.joint import is_possible, joint_optimum, of_members
+from nfold.planning.residency.model.problem import problem_of
+from nfold.planning.residency.model.scenarios import SCENARIOS, drawn
 
 
 def best_of_all(problem):

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from scattered import boxes, cluster, demand, random_problem
 from scipy.optimize import linprog
 
-from nfold.planning.residency.methods import moved_beside, waterfill
-from nfold.planning.residency.overlap import Idle, idle_links, least_epoch_s, overlapped
-from nfold.planning.residency.problem import problem_of
+from nfold.planning.residency.methods.choices import moved_beside, waterfill
+from nfold.planning.residency.methods.overlap import Idle, idle_links, least_epoch_s, overlapped
+from nfold.planning.residency.model.problem import problem_of
 
 
 def shortest_by_linear_program(asked, idle):

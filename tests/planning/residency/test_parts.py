@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from scattered import boxes, random_boxes
 
 from nfold.errors import PlanError
-from nfold.planning.residency.greedy import greedy_holdings
-from nfold.planning.residency.scenarios import SCENARIOS, Scenario, drawn
-from nfold.planning.residency.traffic import Links, Traffic
-from nfold.planning.residency.transfers import Flow, flows
-from nfold.planning.residency.waterfilling import holdings_at, water_level
-from nfold.planning.residency.whole_samples import whole
+from nfold.planning.residency.methods.greedy import greedy_holdings
+from nfold.planning.residency.methods.waterfilling import holdings_at, water_level
+from nfold.planning.residency.model.scenarios import SCENARIOS, Scenario, drawn
+from nfold.planning.residency.model.traffic import Links, Traffic
+from nfold.planning.residency.model.transfers import Flow, flows
+from nfold.planning.residency.model.whole_samples import whole
 
 LINKS = Links(np.array([10.0, 20, 40]), np.array([20.0, 20, 40]), np.array([0.1, 0.2, 0.3]))
 ALL = np.array([True, True, True])

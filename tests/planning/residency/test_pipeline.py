@@ -8,9 +8,9 @@ from scattered import cluster, demand
 
 from nfold.errors import ClusterError, PlanError
 from nfold.planning.residency.best_place import place
-from nfold.planning.residency.pipeline import pipeline_optimum
-from nfold.planning.residency.problem import problem_of
-from nfold.planning.residency.traffic import Links, Traffic
+from nfold.planning.residency.methods.pipeline import pipeline_optimum
+from nfold.planning.residency.model.problem import problem_of
+from nfold.planning.residency.model.traffic import Links, Traffic
 
 
 def asked(*nodes, epochs=10, activations=100):

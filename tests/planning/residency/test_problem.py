@@ -7,7 +7,7 @@ import pytest
 from scattered import boxes, cluster, demand
 
 from nfold.errors import ClusterError
-from nfold.planning.residency.problem import check, problem_of
+from nfold.planning.residency.model.problem import check, problem_of
 
 
 def asked(*nodes, **others):

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scattered import boxes, random_boxes
 
-from nfold.planning.residency.linear_program import linear_optimum
-from nfold.planning.residency.waterfilling import Level, holdings_at, least_compute_s, water_level
+from nfold.planning.residency.methods.linear_program import linear_optimum
+from nfold.planning.residency.methods.waterfilling import Level, holdings_at, water_level
+from nfold.planning.residency.model.boxes import least_compute_s
 
 SEEDS = st.integers(0, 1 << 30)
 

@@ -46,7 +46,7 @@ def program(scheduler=None, **fields):
 )
 def test_a_schedule_is_played_for_all_steps_of_the_run(scheduler, steps, lasts, error):
     train, before = data(), torch.get_rng_state()
-    found = play_schedule(program(scheduler), train, steps)["schedule_end"]
+    found = play_schedule(program(scheduler), len(train), steps)["schedule_end"]
     assert torch.equal(before, torch.get_rng_state())
     if lasts is None:
         assert found is None
@@ -58,7 +58,7 @@ def test_a_schedule_is_played_for_all_steps_of_the_run(scheduler, steps, lasts, 
 
 def test_a_schedule_that_cannot_be_built_is_for_the_capture_to_tell():
     nothing = {"schedule_end": None, "schedule_fade": None}
-    assert play_schedule(program(lambda optimizer: 1 / 0), data(), None) == nothing
+    assert play_schedule(program(lambda optimizer: 1 / 0), len(data()), None) == nothing
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_schedule_that_cannot_be_built_is_for_the_capture_to_tell():
     ],
 )
 def test_where_a_schedule_comes_to_nothing_is_found(scheduler, fade):
-    assert play_schedule(program(scheduler), data(), 960)["schedule_fade"] == fade
+    assert play_schedule(program(scheduler), len(data()), 960)["schedule_fade"] == fade
 
 
 def test_a_metric_that_wants_more_than_the_last_test_batch_has_is_told_before_training():

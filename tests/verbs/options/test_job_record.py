@@ -23,7 +23,7 @@ EARLIER = {
 
 def test_a_record_of_an_earlier_version_is_read_whole():
     record = codec.loads(JobRecord, json.dumps(EARLIER))
-    added = {"on": None, "tls": False, "transport": "tcp", "env": None, "tensorboard": None}
+    added = {"on": None, "tls": False, "transport": "tcp", "env": None, "place": None, "tensorboard": None}
     assert codec.encode(record) == {**EARLIER, **added}
 
 

@@ -146,6 +146,9 @@ def useful_workers(case: Case, sized: _Sized) -> int | None:
         sized: what it is with so many workers.
     """
 
+    if case.plan.chunk_shares:
+        return None  # what others would train on, nobody has placed
+
     def step_s(workers: int) -> float:
         changed = sized(workers)
         return changed.step_s if changed else float("inf")
@@ -335,7 +338,9 @@ def _fewer_workers(case: Case, main: Finding) -> Iterator[TriedChange]:
 
 
 def _command(plan: Plan) -> str:
-    """Return what to type for a run by such a plan."""
+    """Return what to type for a run by such a plan; where data live on nodes, these are its ranks and chunks."""
+    if plan.chunk_shares:
+        return f"nfold train {{file}} --strategy {plan.strategy}"
     rules = plan.asynchrony
     bound = f" --staleness {rules.bound}" if rules is not None and rules.bound is not None else ""
     aware = " --staleness-aware" if rules is not None and rules.staleness_aware else ""

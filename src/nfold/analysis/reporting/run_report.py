@@ -125,6 +125,8 @@ def _next_command(main: Finding, what_ifs: WhatIfFacts, question: Question | Non
     """Return a command that nfold would accept, by all that the question knows; empty if there is none."""
     plan = what_ifs.facts.plan
     command = next_command(main, what_ifs.possible_gains, plan, what_ifs.facts.cluster)
+    if plan.chunk_shares and (" -n " in command or "nfold compare" in command):
+        return plan_again(plan) if plan.world_size > 1 else ""  # its ranks are the nodes that hold data
     was_planned = what_ifs.possible_gains is not None and any(
         command == each.gain.command for each in what_ifs.possible_gains.tried
     )

@@ -109,6 +109,8 @@ def next_command(finding: Finding, possible_gains: PossibleGains | None, plan: P
 
 def plan_again(plan: Plan) -> str:
     """Return the command that shows what else was possible with as many ranks."""
+    if plan.chunk_shares:
+        return "nfold plan {file}"
     return f"nfold plan {{file}} -n {plan.workers}" + (f" --servers {plan.servers}" if plan.servers else "")
 
 

@@ -44,10 +44,14 @@ def calibrated(facts: MeasuredFacts, question: Question, played: Playback, full:
     """
     slowness = _slowness(facts, played)
     typical = median(slowness.values())
-    workers = facts.busy_workers
-    input_s = median(facts.mean_s(rank, "input_s") for rank in workers)
-    load_s = input_s * len(workers) / max(1, facts.plan.batch_size)
+    load_s = median(facts.mean_s(rank, "input_s") / _read_samples(facts, rank) for rank in facts.busy_workers)
     return corrected(question, slowness, facts.plan.nodes[: facts.plan.workers], full, update=typical, load_s=load_s)
+
+
+def _read_samples(facts: MeasuredFacts, rank: int) -> float:
+    """Return about how many samples of a batch a worker reads: an even part, or those that live on it."""
+    plan = facts.plan
+    return max(1.0, plan.samples_of(rank) if plan.chunk_shares else plan.batch_size / len(facts.busy_workers))
 
 
 def corrected(

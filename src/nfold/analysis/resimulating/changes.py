@@ -15,7 +15,7 @@ from nfold.planning.choosing import search
 from nfold.planning.choosing.candidates import Candidate, estimate_proposal, simulate_proposal
 from nfold.planning.choosing.portfolio import MANY_RANKS
 from nfold.planning.choosing.proposals import Answers
-from nfold.planning.choosing.strategies import SEARCHED, STRATEGIES, Strategy, named
+from nfold.planning.choosing.strategies import SEARCHED, STRATEGIES, Strategy, named, objection_to
 from nfold.planning.costs.memory_objection import memory_objection
 from nfold.planning.inputs.facts import Facts as Question
 from nfold.planning.operator_parts.splitting import split_facts
@@ -89,7 +89,7 @@ def proposed_like(question: Question, strategy: Strategy, number: int) -> Change
         strategy: that proposes.
         number: of the proposal.
     """
-    if strategy.accepts(question):
+    if objection_to(strategy, question):
         return None
     proposals = list(strategy.propose(question))
     if number >= len(proposals):
@@ -114,7 +114,7 @@ def number_of_proposal(case: Case) -> int | None:
         return None
     question = replace(case.question, chunks=case.plan.chunks)
     strategy = named(case.plan.strategy)
-    if strategy.accepts(question):
+    if objection_to(strategy, question):
         return None
     proposals = [each.reductions for each in strategy.propose(question)]
     return proposals.index(case.plan.reductions) if case.plan.reductions in proposals else None

@@ -36,6 +36,7 @@ UNEVEN = 0.25
 making it even costs nothing, where computing faster does."""
 MORE_SAMPLES = "more samples"
 _MORE_SAMPLES = 1.1
+_LESS_DATA = "Its part of each batch is its part of the data: let fewer samples live on it (--place auto)."
 _STOLEN_CORES = 0.1
 _NEIGHBOUR_CORES = 0.25
 
@@ -169,7 +170,8 @@ def _why(facts: MeasuredFacts, straggler: Straggler) -> tuple[str, str, str]:
     if watched and facts.cluster.is_emulated:
         known = "its limit did not hold it back, who else used this machine is not known of a node"
     node = facts.plan.nodes[straggler.rank]
-    return "slower processor", f"Give {node} fewer chunks, or leave it out.", f"{known}, and they took longer"
+    remedy = _LESS_DATA if facts.plan.chunk_shares else f"Give {node} fewer chunks, or leave it out."
+    return "slower processor", remedy, f"{known}, and they took longer"
 
 
 def _changing(facts: MeasuredFacts, straggler: Straggler) -> tuple[str, str, str] | None:
@@ -211,7 +213,9 @@ def _more_samples(facts: MeasuredFacts, straggler: Straggler) -> tuple[str, str,
         return None  # how slowly it computes each of them does more
     return (
         MORE_SAMPLES,
-        "Use a number of chunks that the workers can share equally (--chunks).",
+        _LESS_DATA
+        if facts.plan.chunk_shares
+        else "Use a number of chunks that the workers can share equally (--chunks).",
         (f"it has {own:.0f} samples a step, the others {typical:.0f}"),
     )
 
@@ -222,7 +226,8 @@ def _quota(facts: MeasuredFacts, straggler: Straggler) -> tuple[str, str, str] |
         return None
     cores = facts.cluster.node(load.node).cores
     numbers = f"it is held back by its processor limit {percent(load.throttled_share)} of the time"
-    return "quota", f"Raise the limit of {load.node} ({cores:g} cores), or give it fewer chunks.", numbers
+    less = "let fewer samples live on it (--place auto)" if facts.plan.chunk_shares else "give it fewer chunks"
+    return "quota", f"Raise the limit of {load.node} ({cores:g} cores), or {less}.", numbers
 
 
 def _steal(facts: MeasuredFacts, straggler: Straggler) -> tuple[str, str, str] | None:

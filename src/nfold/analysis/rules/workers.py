@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from math import ceil, floor
+from statistics import fmean
 
 from nfold.analysis.measured.measured_facts import CoreUse, MeasuredFacts
 from nfold.analysis.measured.node_loads import node_resident_bytes
@@ -91,8 +92,8 @@ def more_loaders(facts: MeasuredFacts, lost_s: float) -> int:
         facts: of the run.
         lost_s: of each step, that a typical worker waits for its samples.
     """
-    if facts.plan.asynchrony is not None:
-        return 0  # its slices are handed out one by one
+    if facts.plan.asynchrony is not None or facts.plan.chunk_shares:
+        return 0  # its slices are handed out one by one; or data live on nodes, and others come later
     reading, busy_s = max(1, facts.plan.loaders), max(facts.step_s - lost_s, 1e-9)
     free = min((use.node.cores - use.threads * busy_s / facts.step_s) / use.num_ranks for use in facts.cores)
     wanted = ceil(reading * facts.step_s / busy_s)
@@ -187,9 +188,7 @@ def _small_batch(facts: MeasuredFacts, lost_s: float) -> Finding:
 
 def _samples_each(facts: MeasuredFacts) -> float:
     """How many samples of a batch a worker computes something of: all, where each of them passes all workers."""
-    placement = facts.plan.placement
-    passes = {(rank, chunk) for ranks in placement.owners.values() for chunk, rank in enumerate(ranks)}
-    return facts.plan.batch_size * len(passes) / placement.num_chunks / len({rank for rank, _ in passes})
+    return fmean(map(facts.plan.samples_of, facts.plan.placement.working))
 
 
 def _who_computes(facts: MeasuredFacts) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from nfold.core.cluster import Cluster
+from nfold.core.residency import METHODS
 
 DEVICES = ("auto", "cpu", "cuda")
 TRANSPORTS = ("tcp", "mpi")
@@ -86,6 +87,14 @@ class LastingOptions:
         "LOCKFILE",
     )
     """pip's format, all pinned, or pylock.toml."""
+    place: str | None = option(
+        None,
+        "where data live on nodes, as nfold.local_data or the samples of --emulate say: what moves to whom, and who "
+        "trains; auto, nothing (unless given), greedy, ilp, lp, waterfill, overlap or joint",
+        "METHOD",
+        choices=METHODS,
+    )
+    """None: only data that live on nodes are trained on there, and none move."""
     evaluate: bool = option(True, "evaluate the test data after each epoch and at the end", flags=())
 
 

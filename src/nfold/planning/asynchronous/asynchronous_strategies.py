@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from nfold.core.chunks import chunk_sizes
 from nfold.core.placement import Reduction
 from nfold.core.plan import Asynchrony, Prediction
 from nfold.core.profile import Profile
@@ -139,7 +138,7 @@ def serving_ranks(reductions: tuple[Reduction, ...]) -> tuple[int, ...]:
 
 def loads_s(facts: Facts, proposal: Proposal, threads: tuple[int, ...]) -> tuple[float, ...]:
     """Return the compute seconds of one slice on each rank."""
-    sizes = chunk_sizes(facts.batch_size, proposal.placement.num_chunks, facts.graph.least_chunk)
+    sizes = facts.chunk_sizes(proposal.placement.num_chunks)
     owners = _owners(proposal)
     return tuple(
         sum(sum(profile.whole_s(size)) for size, owner in zip(sizes, owners, strict=True) if owner == rank and size)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nfold.core.chunks import chunk_sizes
 from nfold.core.plan import Prediction
 from nfold.core.profile import Profile
 from nfold.core.schedule import Schedule
@@ -147,7 +146,7 @@ def _prediction(facts: Facts, proposal: Proposal, schedule: Schedule, trace: Ste
     compute_s = _spent_s(trace, working, "F", "B") / len(working)
     step_s = max(trace.step_s)
     busy_s = _spent_s(trace, working[:1], "LOAD", "UPDATE")
-    sizes = chunk_sizes(facts.batch_size, proposal.placement.num_chunks, facts.graph.least_chunk)
+    sizes = facts.chunk_sizes(proposal.placement.num_chunks)
     return Prediction(
         step_s=step_s,
         sent_bytes_per_step=schedule.sent_bytes,

@@ -8,7 +8,6 @@ message-level simulator where both can be asked, for weighted shares up to 15 % 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from nfold.core.chunks import chunk_sizes
 from nfold.core.cluster import Cluster, Node
 from nfold.core.placement import Reduction
 from nfold.core.profile import Profile
@@ -92,6 +91,7 @@ def _repeated(facts: Facts, workers: int, servers: int, grow_batch: bool) -> Fac
         servers=servers,
         batch_size=batch_size,
         chunks=None,
+        chunk_shares=(),
     )
 
 
@@ -106,7 +106,7 @@ def coarse_proposal_s(facts: Facts, proposal: Proposal) -> float:
     Raises:
         ClusterError: a node has no link to others.
     """
-    sizes = chunk_sizes(facts.batch_size, proposal.placement.num_chunks, facts.graph.least_chunk)
+    sizes = facts.chunk_sizes(proposal.placement.num_chunks)
     owners = next(iter(proposal.placement.owners.values()))
     chunks: list[list[int]] = [[] for _ in range(proposal.placement.world_size)]
     for chunk, rank in enumerate(owners):

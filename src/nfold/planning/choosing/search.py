@@ -12,7 +12,7 @@ from nfold.planning.choosing.candidates import Candidate
 from nfold.planning.choosing.comparing_candidates import fewer_workers
 from nfold.planning.choosing.portfolio import Portfolio
 from nfold.planning.choosing.proposals import Answers
-from nfold.planning.choosing.strategies import AUTO, SEARCHED, STRATEGIES, Strategy, named
+from nfold.planning.choosing.strategies import AUTO, SEARCHED, STRATEGIES, Strategy, named, objection_to
 from nfold.planning.choosing.wishes import check, check_ranks
 from nfold.planning.inputs.chunk_counts import chunk_notes
 from nfold.planning.inputs.facts import Facts
@@ -153,15 +153,16 @@ def to_plan(
         notes=(
             *proposal.notes,
             *window_notes(proposal.windows),
-            *chunk_notes(facts.graph, facts.batch_size, chunks),
+            *(() if facts.chunk_shares else chunk_notes(facts.graph, facts.batch_size, chunks)),
             *sparse_notes(facts.graph, proposal.reductions),
         ),
         evaluates=facts.evaluates,
+        chunk_shares=facts.chunk_shares,
     )
 
 
 def _objection(strategy: Strategy, facts: Facts, *, wanted: bool) -> str | None:
-    objection = strategy.accepts(facts)
+    objection = objection_to(strategy, facts)
     if objection and wanted:
         raise PlanError(f"--strategy {strategy.name}: {objection}")
     if not wanted and strategy.name in ASYNCHRONOUS:

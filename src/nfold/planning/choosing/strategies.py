@@ -149,6 +149,27 @@ AUTO = "auto"
 STRATEGY_NAMES = (*(strategy.name for strategy in STRATEGIES), AUTO)
 
 
+def objection_to(strategy: Strategy, facts: Facts) -> str | None:
+    """Return the reason why a strategy cannot be used here; None: it can."""
+    return _resident_objection(strategy.name, facts) or strategy.accepts(facts)
+
+
+def _resident_objection(name: str, facts: Facts) -> str | None:
+    """Return why a strategy would have a rank read samples that do not live on it; None: it would not."""
+    count = len(facts.chunk_shares)
+    if not count:
+        return None
+    if name in ASYNCHRONOUS:
+        return "a worker takes the next slice of a batch when it is done with the last, wherever its samples live"
+    if name in PLACING:
+        return "a sample would pass through several ranks, and each rank trains on the samples that live on its node"
+    if facts.workers not in (1, count) or (name == Single.name and facts.workers > 1):
+        return f"the samples live on {count} nodes, and each trains on its own, as {Ring.name} and ps do"
+    if (facts.chunks or facts.workers) != count:
+        return f"the samples live on {count} nodes, so a batch has {count} chunks, not {facts.chunks or facts.workers}"
+    return None
+
+
 def _served(facts: Facts, weights: Mapping[int, float]) -> Iterator[Proposal]:
     """Propose servers with these weights, in few rounds and in many; a small model has no room for many."""
     buckets = fill_buckets(facts.graph, tuple(range(facts.workers)), "server", bucket_bytes(facts))

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from nfold.core.chunks import chunk_sizes
 from nfold.core.cluster import Channel, Node
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Reduction
@@ -101,7 +100,7 @@ class _Estimating:
         self._facts, self._placement, self._reductions = facts, proposal.placement, proposal.reductions
         self._nodes = [facts.cluster.node(name) for name in facts.nodes[: proposal.placement.world_size]]
         self._threads = facts.threads(proposal.placement.world_size)
-        self._sizes = chunk_sizes(facts.batch_size, proposal.placement.num_chunks, facts.graph.least_chunk)
+        self._sizes = facts.chunk_sizes(proposal.placement.num_chunks)
         self._windows = dict(enumerate(proposal.windows)) or busy_windows(facts.graph, proposal.placement)
         self._ports = _ports(self._nodes)
         self._cells = cut(facts.graph, proposal.placement)
@@ -267,7 +266,7 @@ class _Estimating:
         """A bucket is complete on a rank when the last backward cell that feeds it has passed its first layer."""
         users, found = users_of(self._facts.graph, reduction), {}
         for rank in reduction.members:
-            each = self._seconds[self._threads[rank], self._sizes[0]]
+            each = self._seconds[self._threads[rank], max(self._sizes)]
             rest = {
                 index: 1 - completion(segment.operators, users, each)
                 for index, segment in enumerate(self._cells[rank].segments)

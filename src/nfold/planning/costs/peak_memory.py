@@ -17,7 +17,6 @@ its own: then it has no activations, but those that others have begun to send fo
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from nfold.core.chunks import chunk_sizes
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Placement, Reduction
 from nfold.core.profile import Profile
@@ -44,7 +43,7 @@ def peak_memory_bytes(
     placement = proposal.placement
     nothing = (frozenset[str](),) * placement.world_size
     foreign = nothing if proposal.asynchrony else foreign_parameters(facts.graph, placement)
-    sizes = chunk_sizes(facts.batch_size, placement.num_chunks, facts.graph.least_chunk)
+    sizes = facts.chunk_sizes(placement.num_chunks)
     passing = _passing_bytes(facts.graph, placement, sizes)
     read = [chunks_read(facts.graph, placement, rank) for rank in range(placement.world_size)]
     first, *others = (

@@ -72,6 +72,7 @@ def scenario_of(
         operator_seconds=seconds if all(each.name in seconds for each in facts.graph.operators) else None,
         windows=windows,
         paces=paces,
+        chunk_shares=facts.chunk_shares,
     )
     return Scenario(
         schedule=schedule,

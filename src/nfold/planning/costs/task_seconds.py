@@ -1,6 +1,5 @@
 """Seconds of each compute task, from a profile."""
 
-from nfold.core.chunks import chunk_sizes
 from nfold.core.graph import ModelGraph
 from nfold.core.profile import Profile
 from nfold.core.schedule import RankSchedule, Schedule
@@ -24,7 +23,7 @@ def task_seconds(
         (rank, task id) -> seconds; of Load only what is waited for, since samples are read a step ahead.
         O(tasks + segments x operators).
     """
-    sizes = chunk_sizes(facts.batch_size, schedule.num_chunks, facts.graph.least_chunk)
+    sizes = facts.chunk_sizes(schedule.num_chunks)
     known = {id(profile): _Segments(facts.graph, profile) for profile in profiles}
     nodes = [facts.cluster.node(name) for name in facts.nodes[: len(schedule.ranks)]]
     kinds = [{task.kind for task in rank.tasks} for rank in schedule.ranks]

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from math import ceil
 
-from nfold.core.chunks import chunk_sizes
 from nfold.core.placement import Placement
 from nfold.planning.costs.estimate import estimate
 from nfold.planning.costs.machines import Machine, machines_of
@@ -87,7 +86,7 @@ class ByHypergraph:
 
 def hypergraph_of(facts: Facts, num_chunks: int) -> Hypergraph:
     """Return the cells of a question, weighted by the seconds of the first rank's profile."""
-    sizes = chunk_sizes(facts.batch_size, num_chunks, facts.graph.least_chunk)
+    sizes = facts.chunk_sizes(num_chunks)
     profile = facts.profiles[facts.threads(facts.workers)[0]]
     seconds = {size: profile.operators_s(size) for size in set(sizes) if size}
     weights = {name: sum(pair) for name, pair in seconds[max(sizes)].items()}
@@ -241,7 +240,7 @@ def _interleaved(facts: Facts, hypergraph: Hypergraph, blocks: tuple[int, ...]) 
     owners = owners_of(hypergraph, blocks)
     if hypergraph.fixed:
         return owners
-    sizes = chunk_sizes(facts.batch_size, hypergraph.num_chunks, facts.graph.least_chunk)
+    sizes = facts.chunk_sizes(hypergraph.num_chunks)
     columns = list(zip(*owners.values(), strict=True))
     order: list[int] = []
     for size in sorted(set(sizes), reverse=True):

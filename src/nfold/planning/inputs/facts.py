@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from nfold.core.chunks import chunk_sizes
 from nfold.core.cluster import Cluster
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Placement, Reduction
@@ -29,6 +30,9 @@ class Facts:
     batch_size: int
     chunks: int | None = None
     """Asked for by the user; None: the strategy chooses."""
+    chunk_shares: tuple[float, ...] = ()
+    """Of a batch: chunk c is what lives on rank c, so there are as many as ranks. Empty: all ranks read all samples,
+    and chunks are equal."""
     staleness: int | None = None
     """Of `ssp`: slices that a worker may be ahead of the slowest; None: the strategy chooses."""
     staleness_aware: bool = False
@@ -40,6 +44,10 @@ class Facts:
     load_is_waited: bool = False
     """Whether loading a sample takes, by the profiles, what a run really waited for it; else what reading it takes,
     ahead of its use and beside computing."""
+
+    def chunk_sizes(self, num_chunks: int) -> tuple[int, ...]:
+        """Return the samples of each chunk of a full batch that is cut into so many."""
+        return chunk_sizes(self.batch_size, num_chunks, self.graph.least_chunk, self.chunk_shares)
 
     def threads(self, world_size: int) -> tuple[int, ...]:
         """Return the compute threads of each of the first ranks: as many as help, of their nodes' cores."""

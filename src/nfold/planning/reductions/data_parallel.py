@@ -34,7 +34,12 @@ def data_parallel_objection(facts: Facts) -> str | None:
 
 
 def tell_idle(facts: Facts) -> str | None:
-    """Return a note if some workers that share a batch get no sample of a full one; None: all get some."""
+    """Return a note if some workers that share a batch get no sample of a full one; None: all get some.
+
+    Where each trains on what lives on it, one may live on so few that many batches have none of them.
+    """
+    if facts.chunk_shares:
+        return None
     workers, batch_size = facts.workers, facts.batch_size
     chunks = facts.chunks or workers
     filled = filled_chunks(batch_size, chunks, facts.graph.least_chunk)

@@ -7,13 +7,13 @@ import numpy as np
 
 from nfold.core.residency import Method, NodeShare, ResidencyPlan, Transfer, TriedMethod
 from nfold.errors import PlanError
-from nfold.planning.residency.boxes import Array
-from nfold.planning.residency.joint import joint_optimum
-from nfold.planning.residency.methods import UNLIMITED, Choice, integer, nothing
-from nfold.planning.residency.pipeline import fetched, pipeline_optimum
-from nfold.planning.residency.problem import Problem
+from nfold.planning.residency.methods.choices import UNLIMITED, Choice, integer, nothing
+from nfold.planning.residency.methods.joint import joint_optimum
+from nfold.planning.residency.methods.pipeline import fetched, pipeline_optimum
+from nfold.planning.residency.model.boxes import Array
+from nfold.planning.residency.model.problem import Problem
+from nfold.planning.residency.model.transfers import Flow, flows
 from nfold.planning.residency.sentences import sentences
-from nfold.planning.residency.transfers import Flow, flows
 
 LEAST_GAIN = 0.02
 """Of a run. `auto` moves nothing for less: predictions are no nearer than that."""
@@ -31,7 +31,8 @@ def place(problem: Problem, method: Method = "auto", time_limit_s: float = TIME_
         time_limit_s: for the integer program.
 
     Raises:
-        PlanError: the integer program has no answer, or none in time, or a method knows no pipelines.
+        PlanError: the integer program has no answer, or none in time, a method knows no pipelines, or nothing may move
+            and must.
         ClusterError: no node could be the first of a pipeline.
     """
     if problem.demand.traffic.kind == "pipeline":
@@ -76,6 +77,7 @@ def _told(
         promised_s=chosen.promised_s,
         gap=chosen.gap,
         tried=tried,
+        works=tuple(tuple(map(int, work)) for work in chosen.works),
     )
     return replace(plan, sentences=tuple(sentences(settled, problem.demand.batch_size, chosen, plan)))
 
@@ -95,9 +97,17 @@ def chosen_batch(problem: Problem) -> int:
 def _choices(problem: Problem, stays: Choice | None, method: Method, time_limit_s: float) -> list[Choice]:
     if method == "ilp":
         return [integer(problem, time_limit_s)]
+    if method == "nothing":
+        return [_staying(stays)]
     if method != "auto":
         return [UNLIMITED[method](problem)]
     return [*([stays] if stays else []), *(UNLIMITED[name](problem) for name in ("waterfill", "overlap", "joint"))]
+
+
+def _staying(stays: Choice | None) -> Choice:
+    if stays is None:
+        raise PlanError("a node that is excluded holds samples, so not everything can stay where it is. Use auto.")
+    return stays
 
 
 def _chosen(choices: Sequence[Choice], stays: Choice | None) -> Choice:

@@ -6,10 +6,10 @@ import numpy as np
 
 from nfold.core.residency import ResidencyPlan, Transfer
 from nfold.core.text.units import count, duration, figure, link_rate, percent, size
-from nfold.planning.residency.joint import joint_optimum, of_members
-from nfold.planning.residency.methods import Choice
-from nfold.planning.residency.problem import Problem
-from nfold.planning.residency.waterfilling import least_compute_s
+from nfold.planning.residency.methods.choices import Choice
+from nfold.planning.residency.methods.joint import joint_optimum, of_members
+from nfold.planning.residency.model.boxes import least_compute_s
+from nfold.planning.residency.model.problem import Problem
 
 _MOST = 5
 """Of a kind that are told one by one."""
@@ -39,8 +39,12 @@ def sentences(problem: Problem, asked_batch: int, chosen: Choice, plan: Residenc
 def _headline(plan: ResidencyPlan) -> str:
     run, unmoved = duration(plan.cost.run_s), plan.unmoved
     epochs = count(plan.epochs, "epoch")
+    if plan.method == "nothing":
+        return f"The data stay where they are: {epochs} would take {run}."
     if plan.moving == "nothing":
-        return f"Nothing should move: {epochs} take {run}, and no other place for the data is worth the way there."
+        return (
+            f"Nothing should move: {epochs} would take {run}, and no other place for the data is worth the way there."
+        )
     moved = f"Moving {size(plan.moved_bytes)} {plan.moving}"
     takes = f" takes {duration(plan.cost.move_s)} and" if plan.moving == "before training" else ""
     if unmoved is None:
@@ -129,7 +133,7 @@ def _gradients(problem: Problem, asked_batch: int, plan: ResidencyPlan) -> Itera
         share = percent(plan.cost.sync_s / plan.cost.epoch_s)
         yield (
             f"Gradients take {share} of each epoch. A larger batch sends them less often, and changes what is learnt: "
-            "--batch-up-to allows it."
+            "nfold place --batch-up-to says how much that brings."
         )
 
 

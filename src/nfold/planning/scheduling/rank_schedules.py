@@ -38,6 +38,7 @@ def rank_schedules(
         operator_seconds=seconds,
         paces=plan.paces,
         windows=plan.windows,
+        chunk_shares=plan.chunk_shares,
     )
     return compiled.ranks
 

@@ -51,6 +51,7 @@ def compile_schedule(
     operator_seconds: Mapping[str, tuple[float, float]] | None = None,
     windows: Sequence[int] = (),
     paces: Sequence[float] = (),
+    chunk_shares: Sequence[float] = (),
 ) -> Schedule:
     """Return the tasks of one training step, for every rank.
 
@@ -63,6 +64,7 @@ def compile_schedule(
             a bucket's gradients are complete. None: forward takes 1, backward 2.
         windows: of each rank, how many chunks it may have begun and not finished; empty: enough to be busy.
         paces: of each rank, its seconds over those; empty: 1.
+        chunk_shares: of the batch; empty: chunks are equal.
 
     Raises:
         InternalError: cells wait for each other in a circle.
@@ -70,7 +72,8 @@ def compile_schedule(
     seconds = operator_seconds or {operator.name: (1.0, 2.0) for operator in graph.operators}
     limits = dict(enumerate(windows)) or busy_windows(graph, placement)
     slower = paces or (1.0,) * placement.world_size
-    return _Compiler(graph, placement, reductions, batch_size, seconds, limits, slower).compile()
+    sizes = chunk_sizes(batch_size, placement.num_chunks, graph.least_chunk, chunk_shares)
+    return _Compiler(graph, placement, reductions, sizes, seconds, limits, slower).compile()
 
 
 class _Compiler:
@@ -81,14 +84,13 @@ class _Compiler:
         graph: ModelGraph,
         placement: Placement,
         reductions: tuple[Reduction, ...],
-        batch_size: int,
+        sizes: tuple[int, ...],
         seconds: Mapping[str, tuple[float, float]],
         windows: Mapping[int, int],
         paces: Sequence[float],
     ) -> None:
         self._graph, self._placement, self._reductions = graph, placement, reductions
-        self._sizes = chunk_sizes(batch_size, placement.num_chunks, graph.least_chunk)
-        self._seconds, self._windows, self._paces = seconds, windows, paces
+        self._sizes, self._seconds, self._windows, self._paces = sizes, seconds, windows, paces
         self._cells = cut(graph, placement)
         self._dependencies = CellDependencies(graph, self._cells)
         self._events = [0] * placement.world_size

@@ -7,7 +7,6 @@ the simulator to say.
 
 import numpy as np
 
-from nfold.core.chunks import chunk_sizes
 from nfold.planning.costs.machines import Machine
 from nfold.planning.costs.operator_runs import Array, Runs, add_up, interval_sums
 from nfold.planning.costs.read_ahead import CoreContention, busy_s
@@ -35,7 +34,7 @@ class Grid:
         self.base_bytes = profile.process_bytes
         self.state_factor = 2 + profile.optimizer_bytes / trained
         saved = profile.saved_bytes()
-        largest = max(chunk_sizes(facts.batch_size, num_chunks, facts.graph.least_chunk))
+        largest = max(facts.chunk_sizes(num_chunks))
         self.saved_bytes = largest * interval_sums([sum(saved[name] for name in run) for run in runs])
 
     def seconds(self, machine: Machine) -> Array:

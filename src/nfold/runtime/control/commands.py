@@ -9,6 +9,7 @@ from typing import Any
 from nfold.core.cluster import Cluster
 from nfold.core.job import Known, Recipe
 from nfold.core.plan import Plan
+from nfold.core.residency import PlacedData
 from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, SystemSample
 from nfold.planning.choosing.early_checks import RunSteps
 from nfold.planning.inputs.facts import Facts
@@ -91,6 +92,22 @@ class Planned:
     recipe: Recipe
     foretold: tuple[str, ...] = ()
     """What a user should know of the run before it begins, beside what the plan says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """It is decided who trains on which samples: keep that with the plan."""
+
+    data: PlacedData
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Samples have come to ranks."""
+
+    num_bytes: int
+    seconds: float
+    beside_training: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +269,8 @@ ToShell = (
     | Prepared
     | Measured
     | Planned
+    | Placed
+    | Moved
     | Replanned
     | TakeState
     | StepDone

@@ -13,24 +13,27 @@ one is `Received` from it, and an `Order` to ranks leaves as `Send` to members.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from nfold.core.job import JobSettings, Known
 from nfold.core.members import Member
 from nfold.core.options.averages import averaged
 from nfold.core.options.best_model import BestSoFar, check_keep
-from nfold.errors import NfoldError
+from nfold.errors import NfoldError, PlanError
 from nfold.planning.choosing.early_checks import check_last_batch
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator import membership as ms
 from nfold.runtime.coordinator.admission import Admission, Standard
 from nfold.runtime.coordinator.generations import Generations
-from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
+from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, with_placed
 from nfold.runtime.coordinator.membership import Decision, Membership
+from nfold.runtime.coordinator.placing.placing import Placing
 from nfold.runtime.coordinator.plan_trials import try_all
 from nfold.runtime.coordinator.preparation import Preparation
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.regrouping import Regrouping
+from nfold.runtime.coordinator.same_on_all_ranks import has_own_data
 from nfold.runtime.coordinator.same_program import averages_of, check_same_program, recipe_of
 from nfold.runtime.coordinator.steering import Steering
 from nfold.runtime.coordinator.succession import Succession
@@ -39,10 +42,14 @@ from nfold.runtime.failures.first_cause import Postmortem
 from nfold.runtime.failures.network_cuts import QUIET_S, Cuts, NetworkCut
 from nfold.runtime.failures.silent_ranks import PATIENCE, FailureDetector, Patience
 
+if TYPE_CHECKING:
+    from nfold.core.residency import PlacedRun
+
 POSTMORTEM_S = 0.4
 """How long the other ranks have to say what they saw, after the first bad news."""
 
 NO_CHECKPOINTS = "the run keeps no checkpoints, so nobody can go on from its state with other members"
+DATA_LIVE_HERE = "each rank trains on the samples that live on its node, and who leaves would take them along"
 
 
 class Coordinator:
@@ -61,6 +68,7 @@ class Coordinator:
     ) -> None:
         self._settings, self._cores = settings, cores
         self._known, self._checkpoint, self._first_step = known, checkpoint, first_step
+        self._placed: tuple[PlacedRun, ...] = ()
         self._postmortem, self._membership = Postmortem(), Membership()
         self._patience, self._failure_detector, self._cuts = patience, FailureDetector(patience), Cuts(patience)
         self._requests = RankRequests(self._postmortem)
@@ -196,6 +204,9 @@ class Coordinator:
     def _run(self) -> Flow:
         everyone = tuple(range(self._settings.world_size))
         ready = yield from self._requests.collect(everyone, self._preparation.load_orders(everyone), "ready")
+        placing = self._placing_of(ready)
+        if placing is not None:
+            ready = yield from placing.reside(ready)
         facts = self._preparation.check_ready(ready)
         recipe = recipe_of(facts)
         if self._settings.kept is not None:
@@ -206,12 +217,22 @@ class Coordinator:
             check_same_program(self._settings.begun, facts["batch_size"], recipe)
         if self._settings.trials:
             return (yield from try_all(self._settings, self._cores, self._requests, self._generations, facts))
+        if placing is not None:
+            self._preparation.on_data_of(placing.holders)
+            yield from self._preparation.wire()
         if self._known is None:
+            if placing is not None:
+                yield from placing.lend()
             known = yield from self._preparation.measure(facts)
         else:
             known = self._known
             check_last_batch(known.graph, self._planning.run_steps(facts))
-            yield from self._preparation.wire()
+            if placing is None:
+                yield from self._preparation.wire()
+        if placing is not None and not self._settings.measures_for:
+            self._planning = placing.decide(known, facts, self._planning)
+            self._placed = placing.runs
+        facts = with_placed(facts, self._placed)
         run_steps = self._planning.run_steps(facts)
         if self._settings.plan_only:
             question = self._planning.facts(known.graph, known.profiles, known.cluster, facts)
@@ -228,16 +249,39 @@ class Coordinator:
             self._requests.say(planned)
             yield from self._requests.ask(everyone, {"do": "finish", "tag": 0}, "finished")
             return [cmd.Finished()]
-        idle = everyone[chosen.world_size :]
+        idle = everyone[chosen.world_size :] if placing is None else ()
         if idle:
             yield from self._requests.ask(idle, {"do": "finish", "tag": 0}, "finished")
             self._generations.enlist(self._membership.ranks[: chosen.world_size])
         self._requests.say(planned)
+        if placing is not None:
+            yield from placing.move(per_epoch)
         if self._settings.checkpoint_every == 0:
             self._membership.fix(NO_CHECKPOINTS)
+        if self._placed:
+            self._membership.fix(DATA_LIVE_HERE)
         self._requests.say(*self._admission.open(Standard(self._preparation.load_order(), facts, recipe)))
         succession = self._succession(facts)
         return (yield from succession.play(known, facts, recipe, self._checkpoint, self._first_step))
+
+    def _placing_of(self, ready: dict[int, Ready]) -> Placing | None:
+        """Return who decides where data live; None: every rank reads all of them.
+
+        Raises:
+            PlanError: it was asked for, and nobody knows what lives where.
+        """
+        settings = self._settings
+        if not has_own_data(ready[0]):
+            if settings.place is not None:
+                raise PlanError(
+                    f"--place {settings.place}: nobody says which samples live where. Let the program give "
+                    "train_data=nfold.local_data(...), or add `samples` to the nodes of --emulate."
+                )
+            return None
+        if settings.trials:
+            raise PlanError("plans are tried one after another on data that all ranks have, and these live on nodes.")
+        nodes = settings.nodes or tuple(self._membership.member(number).host for number in self._membership.ranks)
+        return Placing(settings, self._requests, self._generations, ready, nodes, self._first_step)
 
     def _succession(self, facts: Ready) -> Succession:
         training = Training(
@@ -246,4 +290,4 @@ class Coordinator:
         )  # fmt: skip
         regrouping = Regrouping(self._settings, self._cores, self._requests, self._generations, self._membership)
         given = (self._settings, self._planning, self._requests, self._membership)
-        return Succession(*given, regrouping, training)
+        return Succession(*given, regrouping, training, self._placed)

@@ -1,5 +1,6 @@
 """What a job plans with, and what it says of a plan: for one choice of workers and servers. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -10,6 +11,7 @@ from nfold.core.graph import ModelGraph
 from nfold.core.job import JobSettings, Known
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
+from nfold.core.residency import PlacedRun
 from nfold.planning.asynchronous.asynchronous_strategies import play
 from nfold.planning.choosing.candidates import simulate_proposal
 from nfold.planning.choosing.early_checks import (
@@ -26,6 +28,7 @@ from nfold.planning.choosing.first_step import check_first_step, first_step_note
 from nfold.planning.choosing.granted_time import grant_notes
 from nfold.planning.choosing.search import plan
 from nfold.planning.inputs.facts import Facts, proposal_of
+from nfold.planning.residency.placed_chunks import check_least, check_whole_chunks, shares_of
 from nfold.planning.scheduling.rank_schedules import rank_schedules
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.same_program import averages_of
@@ -157,10 +160,20 @@ class JobPlanning:
             staleness_aware=self.settings.staleness_aware,
             evaluates=bool(ready["has_test"]) and self.settings.evaluate,
             chunks_are_settled=self.settings.begun is not None,
+            chunk_shares=tuple(ready.get("chunk_shares", ())),
         )
 
 
-def build_orders(known: Known, chosen: Plan, total_steps: int, checkpoint: bytes = b"") -> list[cmd.Order]:
+def with_placed(ready: Ready, placed: Sequence[PlacedRun]) -> Ready:
+    """Return what ranks told, with the chunks and shares of samples that are trained on where they live."""
+    if not placed:
+        return ready
+    return {**ready, "chunks": len(placed[-1].members), "chunk_shares": shares_of(placed[-1])}
+
+
+def build_orders(
+    known: Known, chosen: Plan, total_steps: int, checkpoint: bytes = b"", placed: Sequence[PlacedRun] = ()
+) -> list[cmd.Order]:
     """Return the orders that make every rank of a plan build its part, one for each rank.
 
     Args:
@@ -168,13 +181,22 @@ def build_orders(known: Known, chosen: Plan, total_steps: int, checkpoint: bytes
         chosen: the plan.
         total_steps: of the run.
         checkpoint: header of the state to begin with; empty: a new model.
+        placed: who trains on which samples, the last of them from the next step on; empty: all ranks read all.
+
+    Raises:
+        PlanError: samples cannot be trained on where they live under this plan, or a chunk would have too few.
     """
+    if placed:
+        check_whole_chunks(chosen, placed[-1])
+        check_least(placed, chosen.batch_size, known.graph)
     order = {
         "do": "build",
         "graph": codec.encode(known.graph),
         "plan": codec.encode(chosen),
         "unsent_bytes": unsent_bytes(known.cluster, chosen.nodes),
         "total_steps": total_steps,
+        "placed": [codec.encode(each) for each in placed],
+        "moves": [],
     }
     schedules = rank_schedules(chosen, known.graph, known.profiles)
     documents = [{**order, "schedule": own.to_document()} for own in schedules]

@@ -26,8 +26,9 @@ from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.generations import Generations
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
+from nfold.runtime.coordinator.placing.emulated_parts import parts_of
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
-from nfold.runtime.coordinator.same_on_all_ranks import Other, check_alike
+from nfold.runtime.coordinator.same_on_all_ranks import Other, check_alike, joined
 from nfold.runtime.measuring.probing_rounds import (
     MOST_PACES,
     PROBING_S,
@@ -51,12 +52,25 @@ class Preparation:
     def __init__(self, planning: JobPlanning, cores: int, requests: RankRequests, generations: Generations) -> None:
         self._planning, self._settings = planning, planning.settings
         self._cores, self._requests, self._generations = cores, requests, generations
+        self._holders: tuple[int, ...] = ()
+        """Ranks that hold enough samples to measure the program with; empty: all do."""
+
+    def on_data_of(self, holders: tuple[int, ...]) -> None:
+        """Let one of these ranks measure the program, and take all for connected: data live on nodes, and were lent."""
+        self._holders = holders
 
     def load_orders(self, ranks: Sequence[int]) -> list[cmd.Order]:
         """Return the orders that make ranks load the program, each with a device of its own where its host has some."""
         nodes = self._settings.nodes or ("",) * len(ranks)
         local = {rank: nodes[:rank].count(nodes[rank]) for rank in ranks}
-        return [cmd.Order((rank,), {**self.load_order(), "local_rank": local[rank]}) for rank in ranks]
+        parts = parts_of(self._settings)
+        return [
+            cmd.Order(
+                (rank,),
+                {**self.load_order(), "local_rank": local[rank], "node": nodes[rank], "lives": parts[rank]},
+            )
+            for rank in ranks
+        ]
 
     def load_order(self) -> dict[str, Any]:
         """Return the order that makes every rank load the program, as the first of its host."""
@@ -66,6 +80,8 @@ class Preparation:
             "do": "load",
             "threads": min(self._threads_of(rank) for rank in range(self._settings.world_size)),
             "local_rank": 0,
+            "node": "",
+            "lives": None,
             "device": self._settings.device,
             "measure": self._settings.measure,
             "evaluate": self._settings.evaluate and not self._settings.trials,
@@ -87,6 +103,7 @@ class Preparation:
         }
         for rank, other in ready.items():
             check_alike(first, Other(rank), other)
+        first = joined(first)
         if first["batch_size"] > first["num_samples"]:
             raise ProgramError(
                 f"batch_size is {first['batch_size']}, but train_data() has only {first['num_samples']} samples. "
@@ -108,7 +125,8 @@ class Preparation:
         check_possible(self._planning.facts(graph, profiles, with_fast_links(cluster), ready), self._settings.strategy)
         self._planning.foresee(graph, profiles, cluster, ready)
         self._requests.say(cmd.Prepared("profiling"))
-        yield from self.wire()
+        if not self._holders:
+            yield from self.wire()
         cluster = yield from self.meet(graph, profiles, cluster, ready)
         return Known(graph=graph, profiles=profiles, cluster=cluster)
 
@@ -195,7 +213,7 @@ class Preparation:
         if declared is None:
             return 0
         at = [declared.node(name) for name in nodes[: self._settings.workers]]
-        return max(range(len(at)), key=lambda rank: (at[rank].cores, at[rank].memory_bytes))
+        return max(self._holders or range(len(at)), key=lambda rank: (at[rank].cores, at[rank].memory_bytes))
 
     def _profiled_threads(self, most: int) -> list[int]:
         """The shares of all ranks, one thread, and the whole node for a plain run, as far as torch may have them.

@@ -68,6 +68,8 @@ class Progress:
             samples = tuple(SystemSample.from_row(row) for row in event.message["samples"])
             sampled = [cmd.Sampled(samples)] if samples else []
             return [*self._tell(notes), *sampled, *self._complete_steps()]
+        if kind == "moved":
+            return [cmd.Moved(event.message["bytes"], event.message["seconds"], beside_training=True)]
         if kind in ("evaluated", "checkpoint", "model", "average"):
             return self._complete_pending(event, kind)
         return []

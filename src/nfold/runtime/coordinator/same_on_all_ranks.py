@@ -24,8 +24,26 @@ class Other:
         return f"{'rank' if self.has_rank else 'member'} {self.number}"
 
 
+def has_own_data(ready: dict[str, Any]) -> bool:
+    """Whether a rank told what lives on its node, since others have other data."""
+    return ready.get("inventory") is not None
+
+
+def joined(first: dict[str, Any]) -> dict[str, Any]:
+    """Return what rank 0 told of the program, with the samples of all ranks where each has its own.
+
+    Args:
+        first: told by rank 0, and where each has its own also how many there are in all.
+    """
+    if not has_own_data(first):
+        return first
+    return {**first, "num_samples": first["total"], "items": None}
+
+
 def check_alike(mine: dict[str, Any], other: Other, theirs: dict[str, Any]) -> None:
     """Compare what a rank or a newcomer told of the program with what rank 0 did.
+
+    Where each has data of its own, the weights alone are compared.
 
     Args:
         mine: told by rank 0.
@@ -35,12 +53,20 @@ def check_alike(mine: dict[str, Any], other: Other, theirs: dict[str, Any]) -> N
     Raises:
         ProgramError: with what differs first, and what to do.
     """
+    if has_own_data(mine) != has_own_data(theirs):
+        raise _different(other, f"only the data of {'rank 0' if has_own_data(mine) else other} live on its node")
+    if not has_own_data(mine):
+        _compare_counts(mine, other, theirs)
+        _compare_orders(mine["orders"], other, theirs["orders"])
+    _compare_weights(mine["weights"], other, theirs["weights"])
+    if not has_own_data(mine):
+        _compare_items(mine["items"], other, theirs["items"])
+        _compare_first_passes(mine["first_pass"], other, theirs["first_pass"])
+
+
+def _compare_counts(mine: dict[str, Any], other: Other, theirs: dict[str, Any]) -> None:
     if theirs["num_samples"] != mine["num_samples"]:
         raise _different(other, f"samples of {_whose(mine)} are {mine['num_samples']} and {theirs['num_samples']}")
-    _compare_orders(mine["orders"], other, theirs["orders"])
-    _compare_weights(mine["weights"], other, theirs["weights"])
-    _compare_items(mine["items"], other, theirs["items"])
-    _compare_first_passes(mine["first_pass"], other, theirs["first_pass"])
 
 
 def _whose(told: dict[str, Any]) -> str:

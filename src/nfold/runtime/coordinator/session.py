@@ -34,6 +34,8 @@ Step = (
     | cmd.Prepared
     | cmd.Measured
     | cmd.Planned
+    | cmd.Placed
+    | cmd.Moved
     | cmd.Replanned
     | cmd.TrainingBegins
     | cmd.StepDone

@@ -8,10 +8,12 @@ build ──> until .. ──> the last step
 from dataclasses import dataclass
 
 from nfold.core.job import JobSettings, Known, Recipe
+from nfold.core.residency import PlacedRun
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.generation_end import GenerationEnd
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, build_orders
 from nfold.runtime.coordinator.membership import Membership
+from nfold.runtime.coordinator.placing.beside_training import with_moves
 from nfold.runtime.coordinator.progress import Progress
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.regrouping import Regrouping
@@ -44,7 +46,18 @@ class Succession:
         membership: Membership,
         regrouping: Regrouping,
         training: Training,
+        placed: tuple[PlacedRun, ...] = (),
     ) -> None:
+        """Args:
+        settings: of the job.
+        planning: for its first ranks.
+        requests: to ranks.
+        membership: who they are.
+        regrouping: connects the ranks of the next generation.
+        training: the steps.
+        placed: who trains on which samples, in all generations; empty: all ranks read all.
+        """
+        self._placed = placed
         self._settings, self._planning, self._requests = settings, planning, requests
         self._membership, self._regrouping, self._training = membership, regrouping, training
 
@@ -76,7 +89,8 @@ class Succession:
         """
         known, chosen, run_steps = beginning.known, plan_of(beginning.known), self._planning.run_steps(ready)
         ranks = tuple(range(chosen.world_size))
-        orders = build_orders(known, chosen, run_steps.total_steps, beginning.header)
+        orders = build_orders(known, chosen, run_steps.total_steps, beginning.header, self._placed)
+        orders = with_moves(orders, known, chosen, self._placed, beginning.next_step // run_steps.steps_per_epoch)
         built = yield from self._requests.collect(ranks, orders, "built")
         told = dict.fromkeys(note for reply in built.values() for note in reply["notes"])
         notes = [*(tell_kept(built.values(), recipe) if recipe else ()), *(cmd.Noted(f"note: {text}") for text in told)]

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from typing import Protocol
 
 import torch
 
@@ -27,8 +28,34 @@ def sample_order(num_samples: int, epoch: int, seed: int) -> list[int]:
     return order
 
 
+class StepSamples(Protocol):
+    """Says which samples each chunk of a step holds. Steps count from 0 over all epochs."""
+
+    is_shared: bool
+    """Whether a rank can read the samples of all chunks, and not its own alone."""
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The number of steps of an epoch; the last one may have fewer samples."""
+        ...
+
+    def sizes(self, step: int, /) -> tuple[int, ...]:
+        """Return the number of samples of each chunk of a step."""
+        ...
+
+    def indices(self, step: int, chunk: int, /) -> list[int]:
+        """Return the indices of one chunk's samples."""
+        ...
+
+    def part(self, step: int, chunk: int, /) -> ReadPart:
+        """Return the description by which a reader reads a chunk."""
+        ...
+
+
 class ChunkSamples:
     """Maps (step, chunk) to sample indices. Steps count from 0 over all epochs."""
+
+    is_shared = True
 
     def __init__(
         self,
@@ -100,7 +127,7 @@ class ChunkLoader:
     """Loads the chunks of one rank ahead of their use."""
 
     def __init__(
-        self, reader: SampleReader | LoadersReader, sampler: ChunkSamples, chunks: tuple[int, ...], last_step: int
+        self, reader: SampleReader | LoadersReader, sampler: StepSamples, chunks: tuple[int, ...], last_step: int
     ) -> None:
         self._reader, self._sampler, self._chunks, self._last_step = reader, sampler, chunks, last_step
         self._ahead = steps_ahead(reader.num_loaders, max(1, len(chunks)))
@@ -164,9 +191,11 @@ class ChunkLoader:
         return self._pool.submit(self._reader.read_apart, some, sizes).result()
 
     def _some_of_all(self, step: int) -> list[int]:
-        """Return the first sample of each chunk, or of some."""
-        chunks = [chunk for chunk, size in enumerate(self._sampler.sizes(step)) if size]
-        return [self._sampler.indices(step, chunk)[0] for chunk in chunks[:: -(-len(chunks) // _MOST_ELSEWHERE)]]
+        """Return the first sample of each chunk, or of some, as far as they can be read here; none if none can."""
+        readable = range(len(self._sampler.sizes(step))) if self._sampler.is_shared else self._chunks
+        chunks = [chunk for chunk in readable if self._sampler.sizes(step)[chunk]]
+        some = chunks[:: max(1, -(-len(chunks) // _MOST_ELSEWHERE))]
+        return [self._sampler.indices(step, chunk)[0] for chunk in some]
 
     def close(self) -> None:
         """Stop loading."""

@@ -39,13 +39,14 @@ def find_device(wanted: str, local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank % torch.cuda.device_count())
 
 
-def load_dataset(make: Callable[[], Any], what: Which, seed: int) -> Any:
+def load_dataset(make: Callable[[], Any], what: Which, seed: int, *, may_be_empty: bool = False) -> Any:
     """Build a dataset and check that it can be indexed. What it draws is the same on all ranks.
 
     Args:
         make: the program's function.
         what: its name. Each draws other numbers, so that no test data are a copy of what is trained on.
         seed: of the program.
+        may_be_empty: since they live on nodes, and none lives on this one.
 
     Raises:
         ProgramError: it raised, is empty or is no map-style dataset.
@@ -62,7 +63,7 @@ def load_dataset(make: Callable[[], Any], what: Which, seed: int) -> Any:
         raise ProgramError(f"{what}() returned {advice}")
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise ProgramError(f"{what}() must return a map-style dataset (with len and []), got {type(dataset).__name__}")
-    if len(dataset) == 0:
+    if len(dataset) == 0 and not may_be_empty:
         raise ProgramError(f"{what}() returned an empty dataset, with 0 samples. Check its path and filters.")
     return dataset
 
@@ -143,8 +144,8 @@ def _check_items(program: Program, dataset: Any, what: Which, found: Mapping[str
 
 
 def probed_items(num_samples: int) -> list[int]:
-    """Return which items are compared: the first, one in the middle, the last."""
-    return sorted({0, num_samples // 2, num_samples - 1})
+    """Return which items are compared: the first, one in the middle, the last; none of no data."""
+    return sorted({0, num_samples // 2, num_samples - 1}) if num_samples else []
 
 
 def _item_checksum(dataset: Any, index: int, seed: int, collate: Collate | None) -> int | None:

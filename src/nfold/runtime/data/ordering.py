@@ -5,15 +5,26 @@ Epochs differ in order and not in length: the steps of a run, its schedule and w
 
 import zlib
 from array import array
+from collections.abc import Sequence
 from typing import Any
 
 from nfold.capture.visited_samples import Order, order_of
+from nfold.core.residency import PlacedRun
 from nfold.errors import ProgramError
+from nfold.planning.residency.placed_chunks import NO_SAMPLER
 from nfold.program import Program
-from nfold.runtime.data.chunk_loader import ChunkSamples
+from nfold.runtime.data.chunk_loader import ChunkSamples, StepSamples
+from nfold.runtime.data.resident_samples import ResidentSamples
 
 
-def sampler_of(program: Program, dataset: Any, batch_size: int, num_chunks: int, least_chunk: int) -> ChunkSamples:
+def sampler_of(
+    program: Program,
+    dataset: Any,
+    batch_size: int,
+    num_chunks: int,
+    least_chunk: int,
+    placed: Sequence[PlacedRun] = (),
+) -> StepSamples:
     """Return the map from steps and chunks to the samples of a program's data set.
 
     Args:
@@ -22,11 +33,28 @@ def sampler_of(program: Program, dataset: Any, batch_size: int, num_chunks: int,
         batch_size: samples of a step.
         num_chunks: of a step.
         least_chunk: fewest samples of a chunk; see `ModelGraph`.
+        placed: who trains on which samples, where each rank does on its own; empty: all ranks read all.
+
+    Raises:
+        ProgramError: the program has a sampler, and samples are visited where they live.
     """
+    if placed:
+        check_no_sampler(program)
+        return ResidentSamples(placed, batch_size, program.seed)
     order = order_of(program, dataset)
     count = len(dataset) if order is None else len(order(0))
     own = _of_one_length(order, count) if order else None
     return ChunkSamples(count, batch_size, num_chunks, program.seed, own, least_chunk=least_chunk)
+
+
+def check_no_sampler(program: Program) -> None:
+    """Refuse a program that says itself which samples an epoch visits, where that follows from where they live.
+
+    Raises:
+        ProgramError: with what to do.
+    """
+    if program.sampler is not None:
+        raise ProgramError(NO_SAMPLER)
 
 
 def orders_to_compare(program: Program, dataset: Any) -> dict[str, list[int]] | None:

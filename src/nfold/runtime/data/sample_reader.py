@@ -90,6 +90,7 @@ class SampleReader:
         Raises:
             ProgramError: a sample raised, or they do not fit together.
         """
+        await_samples(self._dataset, part.indices)
         again = part.again or (0,) * len(part.indices)
 
         def read(start: int, stop: int) -> list[Any]:
@@ -121,6 +122,7 @@ class SampleReader:
 
     def _read(self, part: ReadPart) -> Batch:
         """Read samples. From the first that draws on, each is seeded by epoch and sample, which changes no other."""
+        await_samples(self._dataset, part.indices)
         samples = None if self._draws else read_undrawn(self._dataset, part.indices, self._what)
         if samples is None:
             self._draws = True
@@ -141,6 +143,15 @@ class SampleReader:
     def read_all(self, parts: Iterable[ReadPart]) -> Iterator[Batch]:
         """Read parts one after another."""
         return map(self.read, parts)
+
+
+def await_samples(dataset: Any, indices: list[int]) -> None:
+    """Wait for samples that are on their way to this node, if the data set knows of any.
+
+    Not under LOCK, as items are read: this rank computes until they are here, and other ranks may be its threads.
+    """
+    if (wait := getattr(dataset, "wait_for_samples", None)) is not None:
+        wait(indices)
 
 
 def read_seeded(

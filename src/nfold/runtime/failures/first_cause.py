@@ -11,6 +11,8 @@ from nfold.runtime.failures.network_cuts import NetworkCut
 
 _DOING = {
     "load": "while it loaded the program",
+    "reside": "while it made room for samples",
+    "move": "while samples moved",
     "profile": "while it measured the program",
     "listen": "while it connected to the other ranks",
     "connect": "while it connected to the other ranks",

@@ -34,6 +34,11 @@ class Process:
     """Once it is loaded."""
     datasets: dict[str, Any] = field(default_factory=dict)
     """`train`, and `test` where there is one."""
+    resident: Any = None
+    """Training data by their numbers in the whole data, where each rank can read its own alone: `train` has those that
+    lie here, for a first look. None: `train` has all."""
+    node: str = ""
+    """Where data live on nodes: which one this is."""
     told: dict[str, Any] = field(default_factory=dict)
     """What the coordinator was told of the program; see `facts_of`."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))

@@ -12,6 +12,7 @@ from nfold.capture.program.building import build_model
 from nfold.core import codec
 from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
+from nfold.core.residency import PlacedRun
 from nfold.core.schedule import RankSchedule
 from nfold.errors import InternalError
 from nfold.machine.resident_memory import settle
@@ -26,9 +27,10 @@ from nfold.runtime.guards.own_weights import OwnWeights
 from nfold.runtime.measuring.unsent_bytes import lift_limits, limit_unsent
 from nfold.runtime.rank.evaluator import Evaluating
 from nfold.runtime.rank.process import Process
+from nfold.runtime.rank.sample_moving import SampleMoving
 from nfold.runtime.rank.state_delivery import collect_from, send_file, usage_of
 from nfold.runtime.step.replica import Replica
-from nfold.transport.protocol import Transport
+from nfold.transport.generations.generation_transport import GenerationTransport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +43,7 @@ WARM_UP_STEPS = 3
 class Rank:
     """One rank, from its connections to the end of the generation."""
 
-    def __init__(self, process: Process, transport: Transport, address: str) -> None:
+    def __init__(self, process: Process, transport: GenerationTransport, address: str) -> None:
         """Args:
         process: that is this rank.
         transport: to the other ranks.
@@ -51,6 +53,7 @@ class Rank:
         self.transport = transport
         self.is_training = False
         self._process, self._address = process, address
+        self._sample_moving = SampleMoving(process, transport)
         self._replica: Replica | AsynchronousReplica | None = None
         self._own_weights: OwnWeights | None = None
         self._next_step = self._kept_from = self._last_step = 0
@@ -58,6 +61,7 @@ class Rank:
         self._fetched: nn.Module | Exception | None = None
         """The whole model of the last checkpoint, for an evaluation right after it, or why there is none."""
         self._orders: dict[str, Callable[[Message, bytes], None]] = {
+            "move": self._do_move,
             "build": self._do_build,
             "until": self._do_until,
             "trace": self._do_trace,
@@ -111,9 +115,15 @@ class Rank:
     def close(self) -> None:
         """Free the model and the buffers, whatever is under way."""
         self._process.reporter.stop()
+        self._sample_moving.close()
         if self._replica is not None:
             self._replica.close()
             self._replica = None
+
+    # Moving samples
+
+    def _do_move(self, order: Message, _: bytes) -> None:
+        self._process.channel.send(self._sample_moving.before_training(order))
 
     # Building
 
@@ -130,8 +140,10 @@ class Rank:
         limit_unsent(self.transport, plan.nodes, order["unsent_bytes"])
         graph = codec.decode(ModelGraph, order["graph"])
         own = RankSchedule.from_document(order["schedule"])
+        self._sample_moving.begin_beside(order)
         with LOCK:  # capture changes torch for the whole process while it traces: no other thread may build then
-            self._replica = self._build(plan, own, graph, checkpoint)
+            placed = tuple(codec.decode(PlacedRun, each) for each in order["placed"])
+            self._replica = self._build(plan, own, graph, checkpoint, placed)
             dataset = process.datasets["train"]
             self._own_weights = OwnWeights(process.the_program, self._replica.model, dataset, graph)
         if process.owns_process:
@@ -142,20 +154,33 @@ class Rank:
         process.channel.send({"is": "built", **told})
 
     def _build(
-        self, plan: Plan, own: RankSchedule, graph: ModelGraph, checkpoint: Checkpoint | None
+        self,
+        plan: Plan,
+        own: RankSchedule,
+        graph: ModelGraph,
+        checkpoint: Checkpoint | None,
+        placed: tuple[PlacedRun, ...],
     ) -> Replica | AsynchronousReplica:
         process = self._process
-        reads = chunks_read(split_graph(graph, plan.splits), plan.placement, self.number)
+        reads = bool(chunks_read(split_graph(graph, plan.splits), plan.placement, self.number))
+        is_shared = process.resident is None  # processes that read have what the program gives, and no more
         place = (self.number, process.the_program, process.datasets["train"], graph, plan, own, self.transport)
         shared: dict[str, Any] = {
             "device": process.device,
             "checkpoint": checkpoint,
-            "reader": process.loader_pool.hired("train_data") if reads else None,
+            "reader": process.loader_pool.hired("train_data") if reads and is_shared else None,
             "kept": process.kept,
             "clock": process.clock,
         }
         if plan.asynchrony is None:
-            return Replica(*place, last_step=self._last_step, measures=process.measures, **shared)
+            return Replica(
+                *place,
+                last_step=self._last_step,
+                measures=process.measures,
+                placed=placed,
+                resident=process.resident,
+                **shared,
+            )
         report, flush = process.reporter.step, process.reporter.flush
         traced, fail = self._kept, process.orders.fail
         return AsynchronousReplica(*place, report=report, flush=flush, fail=fail, traced_steps=traced, **shared)
@@ -265,6 +290,7 @@ class Rank:
     def _part(self) -> None:
         """Come to rest for good."""
         self.pause()
+        self._sample_moving.rest()
         if isinstance(self._replica, AsynchronousReplica):
             self._replica.end()
         self._process.reporter.end()

@@ -22,12 +22,12 @@ _NOTHING = 1e-6
 """Of the largest learning rate, what is next to nothing."""
 
 
-def play_schedule(program: Program, train: Any, steps: int | None) -> dict[str, Any]:
+def play_schedule(program: Program, num_samples: int, steps: int | None) -> dict[str, Any]:
     """Play the schedule of the learning rate for all steps of a run. 5 to 20 us a step.
 
     Args:
         program: whose optimizer is built over its own weights, of which none is updated.
-        train: the training data, of which an epoch is so many steps.
+        num_samples: of an epoch.
         steps: of the run; None: the program's epochs.
 
     Returns:
@@ -38,7 +38,7 @@ def play_schedule(program: Program, train: Any, steps: int | None) -> dict[str, 
     nothing = {"schedule_end": None, "schedule_fade": None}
     if program.scheduler is None:
         return nothing
-    steps = steps or program.epochs * -(-len(train) // program.batch_size)
+    steps = steps or program.epochs * -(-num_samples // program.batch_size)
     with LOCK:
         before, model = RandomState(), build_model(program, torch.device("cpu"))
         try:

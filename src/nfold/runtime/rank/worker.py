@@ -2,11 +2,13 @@
 
     coordinator            member
     load            -->    ready        imports the script, builds the data, checks the model's first weights
+    reside          -->    resides      where data live on nodes: learns the numbers of its samples
     profile         -->    profiled     the fastest only
     listen          -->    listening    at an address of its own
     connect         -->    connected    to the members of a generation; from here on it is a rank among them
     probe           -->    probed       how fast bytes move, whatever may wait on the way; `limit` says that again
     pace            -->    paced        how fast all compute at once
+    move            -->    moved        sends samples to others, and keeps those that they send, before training
     build           -->    built        model, buffers and engine for the plan
     until k         -->    steps ..     plays steps up to k, which is never far ahead of what was reported; under an
                                         asynchronous plan threads of the rank do, so that the next k can be heard
@@ -46,11 +48,13 @@ from nfold.runtime.rank.rank_of_generation import Rank
 from nfold.runtime.rank.rank_tools import Tools, Wiring
 from nfold.runtime.rank.rehearsal import play_schedule, rehearse
 from nfold.runtime.rank.reporter import Reporter
+from nfold.runtime.rank.residence import load_train, resident_of
+from nfold.runtime.samples.inventory import inventory_of
 
 if TYPE_CHECKING:
     from nfold.transport.generations.connections import Connections
 
-_OF_THE_PROCESS = frozenset({"load", "profile", "listen", "connect", "pace", "finish", "abandon"})
+_OF_THE_PROCESS = frozenset({"load", "reside", "profile", "listen", "connect", "pace", "finish", "abandon"})
 """Orders that a process obeys whether it is a rank or not."""
 
 
@@ -128,6 +132,8 @@ class Worker:
         match order["do"]:
             case "load":
                 self._do_load(order)
+            case "reside":
+                self._do_reside(order)
             case "profile":
                 self._do_profile(order)
             case "listen":
@@ -168,9 +174,11 @@ class Worker:
         process.program = replace(program, **order["overrides"])
         if not process.owns_process:  # where ranks are threads, a debugger shall see the reading
             process.program = replace(process.program, loaders=0)
-        train = load_dataset(program.train_data, "train_data", process.program.seed)
-        process.datasets = {"train": train}
-        is_first = process.member == 0
+        train, source = load_train(process.program, order)
+        if source is not None:  # others come later; processes that read would never have them
+            process.program = replace(process.program, loaders=0, train_data=lambda: process.datasets["train"])
+        process.node, process.datasets = order["node"], {"train": train}
+        is_first = process.member == 0 and len(train) > 0
         not_means: list[str] = []
         if program.test_data is not None:
             test = process.datasets["test"] = load_dataset(program.test_data, "test_data", process.program.seed)
@@ -178,8 +186,18 @@ class Worker:
                 not_means = rehearse(process.program, train, test, process.device)
         told = process.told = facts_of(process.program, process.datasets)
         process.loader_pool.wanted(process.program.loaders, process.program.seed, told["items"])
-        schedule = play_schedule(process.program, train, order["steps"]) if is_first else {}
+        if source is not None:
+            told["inventory"] = codec.encode(inventory_of(source, train))
+        plays = process.member == 0 and source is None  # where data live on nodes, all have told theirs first
+        schedule = play_schedule(process.program, len(train), order["steps"]) if plays else {}
         return {**told, "autocast": written.autocast, "most_threads": most_threads, "not_means": not_means, **schedule}
+
+    def _do_reside(self, order: Message) -> None:
+        process = self._process
+        process.resident = resident_of(process.datasets["train"], process.node, order)
+        is_first = process.member == 0
+        schedule = play_schedule(process.the_program, order["total"], order["steps"]) if is_first else {}
+        self._channel.send({"is": "resides", "schedule": schedule})
 
     def _do_profile(self, order: Message) -> None:
         found, told = self._tools.measure(
@@ -256,6 +274,8 @@ class Worker:
         self._process.reporter.stop()
         self._process.loader_pool.close()
         self._end_generation()
+        if self._process.resident is not None:
+            self._process.resident.store.close()
         if self._connections is not None:
             self._connections.close()
         self._channel.close()

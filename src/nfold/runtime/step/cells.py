@@ -38,7 +38,7 @@ from nfold.core.tasks import (
 from nfold.errors import NfoldError, NonFiniteLoss
 from nfold.planning.scheduling.segments import INPUTS
 from nfold.program import Program
-from nfold.runtime.data.chunk_loader import ChunkLoader, ChunkSamples
+from nfold.runtime.data.chunk_loader import ChunkLoader, StepSamples
 from nfold.runtime.guards.bad_loss import tell_chunk, tell_loss
 from nfold.runtime.guards.checked_loss import CheckedLoss
 from nfold.runtime.guards.later_trials import LaterTrials
@@ -92,7 +92,7 @@ class Cells:
         buffers: Buffers,
         updaters: dict[UpdateKey, Updater],
         clipping: Clipping | None,
-        sampler: ChunkSamples,
+        sampler: StepSamples,
         loader: ChunkLoader,
         recorder: StatisticsRecorder | None,
         device: torch.device,

@@ -59,6 +59,10 @@ class GenerationTransport:
         """Set who is told that a peer is lost; told at once if one already is."""
         self._losses.tell(callback)
 
+    def on_failure_too(self, listener: OnFailure) -> None:
+        """Tell somebody of lost peers beside whom `on_failure` sets: what travels beside the steps, as samples do."""
+        self._losses.tell_too(listener)
+
     def limit_unsent(self, peer: int, num_bytes: int | None) -> None:
         """Limit what may wait in the kernel on the way to a peer, as `Transport.limit_unsent` says.
 

@@ -13,6 +13,7 @@ from nfold.core.job import JobSettings
 from nfold.core.options.best_model import read_keep
 from nfold.core.options.run_options import DEVICES, OPTIONS, TRANSPORTS, JobOptions, RunOptions, kind_of, shared
 from nfold.core.options.whole import whole
+from nfold.core.residency import METHODS
 from nfold.core.text.cluster_file import read_cluster
 from nfold.core.text.durations import duration_s
 from nfold.core.text.units import count
@@ -61,6 +62,7 @@ class Options(RunOptions):
             raise PlanError(f"port is {self.port}: the last one is {LAST_PORT}. Use 0 for any free one.")
         self._take_watchers()
         check_ranks(self.strategy, self.workers, self.servers)
+        self._check_place()
         check_staleness(self.strategy, self.staleness, aware=self.staleness_aware)
         check_chunks(self.strategy, self.workers, self.chunks)
         if self.device not in DEVICES:
@@ -257,6 +259,28 @@ class Options(RunOptions):
                     f"--fault {fault.text!r}: no rank lives on {fault.node}; ranks live on "
                     f"{', '.join(dict.fromkeys(self.rank_nodes))}. Name one of those, or use a larger -n."
                 )
+
+    def _check_place(self) -> None:
+        """Raise for ranks that could not train where data live."""
+        if self.place is None:
+            return
+        if self.place not in METHODS:
+            raise PlanError(f"unknown --place {self.place!r}. Use one of: {', '.join(METHODS)}")
+        if self.servers:
+            raise PlanError(
+                "--place lets ranks train on what lives on their nodes, and dedicated servers would train on nothing. "
+                f"Leave out --servers {self.servers}."
+            )
+        if self.emulated is not None:
+            self._check_places(self.emulated)
+
+    def _check_places(self, cluster: Cluster) -> None:
+        """Raise for nodes whose samples nobody would train on."""
+        without = [node.name for node in cluster.nodes if node.num_samples and node.name not in self.rank_nodes]
+        if without:
+            raise PlanError(
+                f"--place {self.place}: {without[0]} holds samples and has no rank. Leave -n out: each then has one."
+            )
 
     def settings(self, *, lockstep: bool = False, plan_only: bool = False) -> JobSettings:
         """Return the settings that the coordinator needs."""

@@ -8,12 +8,13 @@ from typing import Any
 from nfold.analysis.reporting.run_report import Result, report
 from nfold.core.job import Known
 from nfold.core.plan import Plan
-from nfold.core.report import Report
+from nfold.core.report import DataPlaces, PlacedShare, Report
+from nfold.core.residency import PlacedData
 from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, Trace
 from nfold.errors import InternalError
 from nfold.planning.inputs.facts import Facts
 from nfold.program import Program, ProgramSource
-from nfold.runtime.control.commands import LinksChanged, Measured
+from nfold.runtime.control.commands import LinksChanged, Measured, Moved
 from nfold.runtime.control.spool import Arrived
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.results.phases import Phases
@@ -57,6 +58,10 @@ class RunOutcome:
     changes: list[tuple[LinksChanged, float]] = field(default_factory=list)
     """Of the links, each with when it was noticed, in seconds since training began or went on."""
     staleness: dict[str, int] = field(default_factory=dict)
+    placed: PlacedData | None = None
+    """Where its data live; None: every rank reads all of them."""
+    moved: list[Moved] = field(default_factory=list)
+    """Samples that came to ranks."""
 
     def begin_anew(self, known: Known, plan: Plan) -> None:
         """Judge the run from now on: later steps are played by another plan."""
@@ -116,20 +121,37 @@ def summarise(
         ),
         question=question_of(plan, known),
     )
+    made = replace(made, places=places_of(outcome))
     outcome.trace, outcome.report = trace, made
     return trace, made
+
+
+def places_of(outcome: RunOutcome) -> DataPlaces | None:
+    """Return where the data of a run live, and what moved; None: every rank reads all of them."""
+    if outcome.placed is None:
+        return None
+    before = [each for each in outcome.moved if not each.beside_training]
+    plan = outcome.placed.plan
+    return DataPlaces(
+        method=plan.method,
+        nodes=tuple(PlacedShare(node=each.node, held=each.held, holds=each.holds) for each in plan.nodes),
+        before_bytes=sum(each.num_bytes for each in before),
+        before_s=sum(each.seconds for each in before),
+        beside_bytes=sum(each.num_bytes for each in outcome.moved if each.beside_training),
+        predicted_s=plan.cost.move_s if plan.moving == "before training" else None,
+    )
 
 
 def typed(source: ProgramSource | Program, options: Options, folder: RunFolder | None) -> str:
     """Return the command that runs the program where it ran, without the flags that a suggestion changes."""
     script = shlex.quote(source.short) if isinstance(source, ProgramSource) else "FILE.py"
-    tls = " --tls" if options.tls else ""
+    kept = (" --tls" if options.tls else "") + (f" --place {options.place}" if options.place else "")
     if options.target is not None:
-        return f"{script} {options.typed_hosts}{tls}"
+        return f"{script} {options.typed_hosts}{kept}"
     file = options.cluster_file
     if options.emulated is not None and not file and folder is not None:
         file = str(folder.path / EMULATED)
-    return f"{script} --emulate {shlex.quote(file)}{tls}" if file else f"{script}{tls}"
+    return f"{script} --emulate {shlex.quote(file)}{kept}" if file else f"{script}{kept}"
 
 
 def judged_change(outcome: RunOutcome) -> tuple[LinksChanged | None, float]:
@@ -184,6 +206,7 @@ def question_of(plan: Plan, known: Known) -> Facts:
         servers=plan.servers,
         batch_size=plan.batch_size,
         chunks=plan.chunks,
+        chunk_shares=plan.chunk_shares,
         staleness=rules.bound if rules is not None else None,
         staleness_aware=rules is not None and rules.staleness_aware,
         evaluates=plan.evaluates,

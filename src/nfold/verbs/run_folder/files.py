@@ -12,6 +12,7 @@ from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
 from nfold.core.report import Report
+from nfold.core.residency import PlacedData
 from nfold.core.run_state import RunState
 from nfold.core.trace import Trace
 from nfold.runtime.control.spool import PARTIAL
@@ -23,6 +24,7 @@ BEST = "best.safetensors"
 AVERAGE = "average.safetensors"
 EMULATED = "emulated.toml"
 STATE = "state.json"
+PLACE = "place.json"
 HISTORY = "history.jsonl"
 LOG = "log.txt"
 TRACE, REPORT, PAGE = "trace.json", "report.json", "report.html"
@@ -36,12 +38,15 @@ PLANNED: dict[str, type] = {
 NAMES: dict[type, str] = {
     **{kind: name for name, kind in PLANNED.items()},
     **{JobRecord: "job.json", Trace: TRACE, Report: REPORT, Environment: "environment.json", RunState: STATE},
+    PlacedData: PLACE,
 }
 """Of the file that holds a noun."""
 FILES = (
     *(*PLANNED, "job.json", TRACE, REPORT),
-    *(HISTORY, LOG, STATE, CHECKPOINT, MODEL, BEST, AVERAGE, EMULATED),
+    *(HISTORY, LOG, STATE, PLACE, CHECKPOINT, MODEL, BEST, AVERAGE, EMULATED),
 )
+SAMPLES = ".nfold-samples"
+"""Folder of what came to the nodes of an emulated cluster."""
 _SENT = re.compile(rf"(checkpoint|model|average)-\d+{re.escape(PARTIAL)}")
 """Files that ranks send, while they come."""
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shlex
+import shutil
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -18,6 +19,7 @@ from nfold.core.job import Known
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
 from nfold.core.report import Report
+from nfold.core.residency import PlacedData
 from nfold.core.text.cluster_format import format_cluster
 from nfold.core.trace import Trace
 from nfold.errors import CheckpointError, PlanError
@@ -36,8 +38,10 @@ from nfold.verbs.run_folder.files import (
     MODEL,
     NAMES,
     PAGE,
+    PLACE,
     PLANNED,
     REPORT,
+    SAMPLES,
     TRACE,
     foreign,
 )
@@ -178,6 +182,8 @@ class RunFolder(WholeFiles):
         with contextlib.suppress(OSError):  # it is gone already
             for name in set(FILES) - set(self._found):
                 (self.path / name).unlink(missing_ok=True)
+            if SAMPLES not in self._found:
+                shutil.rmtree(self.path / SAMPLES, ignore_errors=True)
             if LOG in self._found:
                 os.truncate(self.log, self._log_bytes)
         unmark(self.path)
@@ -259,6 +265,10 @@ class RunFolder(WholeFiles):
             cluster=codec.load(Cluster, self.path / "cluster.json"),
             plan=plan,
         )
+
+    def placed(self) -> PlacedData | None:
+        """Read where the run's data live; None: every rank reads all of them."""
+        return codec.load(PlacedData, self.path / PLACE) if (self.path / PLACE).exists() else None
 
     def report(self) -> Report:
         """Read the report.

@@ -112,6 +112,10 @@ class JobRecorder:
             self.outcome.measured = happening
         elif isinstance(happening, cmd.Planned):
             self._take_plan(happening)
+        elif isinstance(happening, cmd.Placed):
+            self.outcome.placed = happening.data
+        elif isinstance(happening, cmd.Moved):
+            self.outcome.moved.append(happening)
         elif isinstance(happening, cmd.Replanned):
             self._take_other_plan(happening)
         elif isinstance(happening, cmd.StepDone):
@@ -168,6 +172,8 @@ class JobRecorder:
             if self._resumed is not None:
                 self._folder.cut_history(planned.first_step)
             self._folder.save_known(planned.known, planned.plan)
+            if self.outcome.placed is not None:
+                self._folder.save(self.outcome.placed)
             self._save_record()
             if self._options.emulated is not None and not self._options.cluster_file:
                 self._folder.save_emulated(self._options.emulated)

@@ -64,7 +64,12 @@ class Job:
         self._source, self._options = source, options
         self.folder, self._resumed, self._alone, self._patience = folder, resumed, alone_samples_per_s, patience
         settings = options.settings(lockstep=lockstep, plan_only=plan_only or bool(measures_for))
-        self._settings = replace(settings, begun=resumed.begun if resumed else None, measures_for=measures_for)
+        self._settings = replace(
+            settings,
+            begun=resumed.begun if resumed else None,
+            measures_for=measures_for,
+            samples_folder=str(folder.path.absolute()) if folder is not None and options.emulated else None,
+        )
         self._clock, self._begun_s = clock, begun_s
         self._live: Live = NotShown()
         self._watchers: list[Watching] = []

@@ -1,0 +1,84 @@
+"""What nodes tell of the samples that live on them, before anything moves."""
+
+import base64
+import hashlib
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from nfold.errors import ClusterError
+
+_KEY_BYTES = 8
+_KEY_LENGTH = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inventory:
+    """The samples of one node."""
+
+    num_samples: int
+    sample_bytes: float
+    """Of one, as it is sent, on average; 0 where there is none, or none can be sent."""
+    num_pinned: int
+    why_pinned: str = ""
+    """Why none can be sent, if that is so and the user has not said it."""
+    digest: str
+    """Of what the samples are."""
+    keys: str = ""
+    """Of named files, in their order: 8 bytes of each path and size, as base64; empty: they have no names."""
+
+    @property
+    def claims(self) -> "array[int]":
+        """Return what no other node may have as well, in the order of the samples."""
+        found = array("Q")
+        found.frombytes(base64.b64decode(self.keys))
+        return found
+
+
+def keys_of(files: Mapping[str, int]) -> str:
+    """Return the keys of files.
+
+    Args:
+        files: bytes of each by its path.
+    """
+    keys = b"".join(_hashed(f"{name}\0{size}".encode("utf-8", "surrogateescape")) for name, size in files.items())
+    return base64.b64encode(keys).decode()
+
+
+def data_key(inventories: Mapping[str, Inventory]) -> str:
+    """Return what names the data of all nodes, and by that the numbers of samples: no other data have it.
+
+    Args:
+        inventories: by node, in the order of their samples.
+    """
+    told = "".join(f"{each.num_samples} {each.digest}\n" for each in inventories.values())
+    return hashlib.blake2b(told.encode()).hexdigest()[:_KEY_LENGTH]
+
+
+def refuse_claimed_twice(inventories: Mapping[str, Inventory]) -> None:
+    """Refuse a sample that lives on two nodes. About 0.3 us for each.
+
+    Args:
+        inventories: by node.
+
+    Raises:
+        ClusterError: two files of one path and size are on two nodes, or on one.
+    """
+    claims = {node: each.claims for node, each in inventories.items()}
+    if len(set().union(*claims.values())) == sum(map(len, claims.values())):
+        return
+    seen: dict[int, tuple[str, int]] = {}
+    for node, keys in claims.items():
+        for place, key in enumerate(keys, 1):
+            if key in seen:
+                other, there = seen[key]
+                raise ClusterError(
+                    f"{other} and {node} both hold one sample: file {there} of {len(claims[other])} on {other} and "
+                    f"file {place} of {len(keys)} on {node}, in the order of their paths, have the same path and size. "
+                    "An epoch would visit it twice. Take it from one of them."
+                )
+            seen[key] = node, place
+
+
+def _hashed(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=_KEY_BYTES).digest()

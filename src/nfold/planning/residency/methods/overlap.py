@@ -1,0 +1,126 @@
+"""Moving while training: a link is a second processor, that gets rid of samples while the first one computes.
+
+In an epoch, a sample is trained on where it lies, or where it arrives in time. So an epoch can compute in T seconds if
+
+    the sum of min(rate T, room, held + what its link receives in the epoch) is at least all samples, and
+    rate T + what its link sends in the epoch is at least what a node holds.
+
+A link carries samples at the rate that gradients leave idle: in an epoch of T seconds of computing and A of gradients,
+up (T + A) less the gradients' own bytes. All of it grows with T, so the least T is found by Newton's method on straight
+pieces. What has moved stays. Each epoch begins from what the last one left, and links go on moving data towards the
+balance without links, until a shorter epoch would need no more of it.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from nfold.core.residency import RunCost
+from nfold.planning.residency.methods.waterfilling import Level, holdings_at
+from nfold.planning.residency.model.boxes import EXACT, Array, Boxes, Mask, least_compute_s
+from nfold.planning.residency.model.problem import Problem
+
+
+class Idle(NamedTuple):
+    """What links have time for in an epoch of T seconds of computing: fixed + rate T samples, arrays of shape (n,)."""
+
+    sends_fixed: Array
+    sends_rate: Array
+    takes_fixed: Array
+    takes_rate: Array
+
+
+class Overlapped(NamedTuple):
+    """A run that moves data while it trains."""
+
+    holds: Array
+    """Samples of each node when all has moved, in fractions."""
+    cost: RunCost
+    works: tuple[Array, ...]
+    """Samples that each trains on in the first epoch, the second and so on, up to the last one that is unlike the one
+    before; in fractions. Less may have moved than links had time for: what moves ahead is trained on where it lay."""
+
+
+def overlapped(problem: Problem, members: Mask) -> Overlapped:
+    """Return the run of some members, epoch after epoch. O(n) for each epoch in which something moves.
+
+    Args:
+        problem: of n nodes.
+        members: of shape (n,); together they have room for all samples, and all that pin some are among them.
+    """
+    boxes, epochs = problem.boxes.computing(members), problem.demand.epochs
+    sync_s, idle = problem.sync_s(members), idle_links(problem, members)
+    target = holdings_at(boxes, Level(move_s=_for_ever_s(boxes), compute_s=least_compute_s(boxes)))
+    computes_s: list[float] = []
+    works: list[Array] = []
+    while len(computes_s) < epochs:
+        compute_s = least_epoch_s(boxes, idle)
+        computes_s.append(compute_s)
+        works.append(_moved(boxes, idle, compute_s, target, is_last=True))
+        holds = works[-1] if len(computes_s) == epochs else _moved(boxes, idle, compute_s, target, is_last=False)
+        stands_still = np.abs(holds - boxes.held).max(initial=0.0) <= EXACT * boxes.total
+        boxes = replace(boxes, held=holds)
+        if stands_still:
+            computes_s += [compute_s] * (epochs - len(computes_s))
+    return Overlapped(boxes.held, _cost(computes_s, sync_s), tuple(works))
+
+
+def idle_links(problem: Problem, members: Mask) -> Idle:
+    """Return what the links can move beside gradients."""
+    steps = np.ceil(problem.boxes.total / problem.demand.batch_size)
+    bytes_s = steps * problem.demand.traffic.link_bytes(problem.links, members) / problem.residency.sample_bytes
+    up, down, sync_s = problem.boxes.up, problem.boxes.down, problem.sync_s(members)
+    return Idle(np.maximum(up * sync_s - bytes_s, 0.0), up, np.maximum(down * sync_s - bytes_s, 0.0), down)
+
+
+def least_epoch_s(boxes: Boxes, idle: Idle) -> float:
+    """Return the least seconds in which an epoch can compute while data move."""
+    stuck = np.maximum(boxes.held - idle.sends_fixed, 0.0) / (boxes.rate + idle.sends_rate)
+    compute_s = max(least_compute_s(boxes), float(stuck.max(initial=0.0)))
+    for _ in range(2 * len(boxes.held) + 2):
+        ceiling, reach = boxes.ceiling(compute_s), boxes.held + idle.takes_fixed + idle.takes_rate * compute_s
+        missing = boxes.total - float(np.minimum(ceiling, reach).sum())
+        slopes = np.where(
+            reach < ceiling, idle.takes_rate, np.where(boxes.rate * compute_s < boxes.most, boxes.rate, 0.0)
+        )
+        if missing <= EXACT * boxes.total:
+            break
+        compute_s += missing / float(slopes.sum())
+    return compute_s
+
+
+def _moved(boxes: Boxes, idle: Idle, compute_s: float, target: Array, *, is_last: bool) -> Array:
+    """Return what nodes hold after an epoch: what it needed has moved and, before another one, as much more as can."""
+    ceiling = boxes.ceiling(compute_s)
+    needed = np.maximum(boxes.held - ceiling, 0.0)
+    sends = np.minimum(idle.sends_fixed + idle.sends_rate * compute_s, np.maximum(boxes.held - target, 0.0))
+    takes = np.minimum(idle.takes_fixed + idle.takes_rate * compute_s, np.maximum(ceiling - boxes.held, 0.0))
+    wanted = np.minimum(takes, np.maximum(target - boxes.held, 0.0))
+    amount = float(needed.sum()) if is_last else max(float(needed.sum()), min(float(sends.sum()), float(wanted.sum())))
+    sent = _between(needed, np.maximum(sends, needed), amount)
+    taken = _between(np.zeros_like(wanted), wanted, min(amount, float(wanted.sum())))
+    return boxes.held - sent + taken + _between(np.zeros_like(takes), takes - taken, amount - float(taken.sum()))
+
+
+def _between(low: Array, high: Array, total: float) -> Array:
+    """Return values of a sum, each as far from its low to its high as the others."""
+    room = float((high - low).sum())
+    share = (total - float(low.sum())) / room if room > 0 else 0.0
+    return low + (high - low) * min(max(share, 0.0), 1.0)
+
+
+def _for_ever_s(boxes: Boxes) -> float:
+    """A time in which the slowest link moves everything."""
+    return boxes.total / float(np.minimum(boxes.up, boxes.down).min())
+
+
+def _cost(computes_s: list[float], sync_s: float) -> RunCost:
+    return RunCost(
+        move_s=0.0,
+        first_epoch_s=computes_s[0] + sync_s,
+        epoch_s=computes_s[-1] + sync_s,
+        compute_s=computes_s[-1],
+        sync_s=sync_s,
+        run_s=sum(computes_s) + len(computes_s) * sync_s,
+    )

@@ -1,0 +1,81 @@
+"""What a step of members costs the network, beside the samples that move."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from nfold.core.residency import TrafficKind
+from nfold.planning.residency.model.boxes import Array, Mask
+
+
+class Links(NamedTuple):
+    """Links of n nodes: arrays of shape (n,)."""
+
+    up: Array
+    """Bytes that it can send in a second."""
+    down: Array
+    """Bytes that it can receive in a second."""
+    latency_s: Array
+    """Its part of the latency of a message, to which the other end's part is added."""
+
+    @property
+    def narrow(self) -> Array:
+        """Return the slower direction of each."""
+        return np.minimum(self.up, self.down)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Traffic:
+    """How members of a step sum their gradients, or pass on what they have computed."""
+
+    kind: TrafficKind = "ring"
+    gradient_bytes: float = 0.0
+    """Of a whole step; a pipeline sends none."""
+    activation_bytes: float = 0.0
+    """Of a whole step, that each stage of a pipeline passes on, and gets the gradient of back; others send none."""
+
+    @property
+    def step_bytes(self) -> float:
+        """Return what it is about."""
+        return self.activation_bytes if self.kind == "pipeline" else self.gradient_bytes
+
+    def sync_s(self, links: Links, members: Mask) -> float:
+        """Return the seconds of a step in which its bytes travel; 0 where one node computes alone.
+
+        A ring passes 2 (N - 1) parts of the gradient through every link, one after the other (Patarasuk and Yuan 2009).
+        A server, the member of the best link, receives N - 1 gradients and sends as many back. An inner stage of a
+        pipeline sends activations on and gradients of them back.
+        """
+        count = int(members.sum())
+        if count < 2 or self.step_bytes == 0:
+            return 0.0
+        latency_s = float(np.partition(links.latency_s[members], count - 2)[-2:].sum())
+        if self.kind == "pipeline":
+            passes = 1 if count == 2 else 2
+            return passes * self.activation_bytes / float(links.narrow[members].min()) + 2 * (count - 1) * latency_s
+        if self.kind == "ring":
+            part_s = self.gradient_bytes / count / float(links.narrow[members].min())
+            return 2 * (count - 1) * (part_s + latency_s)
+        server, others = _server(links, members), members.copy()
+        others[server] = False
+        pushes_s = max(1 / float(links.up[others].min()), (count - 1) / float(links.down[server]))
+        pulls_s = max(1 / float(links.down[others].min()), (count - 1) / float(links.up[server]))
+        return self.gradient_bytes * (pushes_s + pulls_s) + 2 * latency_s
+
+    def link_bytes(self, links: Links, members: Mask) -> Array:
+        """Return the bytes that each of n nodes sends in a step, and that it receives: as many. Shape (n,)."""
+        count = int(members.sum())
+        if count < 2:
+            return np.zeros(len(members))
+        if self.kind == "pipeline":
+            return np.where(members, (1 if count == 2 else 2) * self.activation_bytes, 0.0)
+        if self.kind == "ring":
+            return np.where(members, 2 * (count - 1) / count * self.gradient_bytes, 0.0)
+        sent = np.where(members, self.gradient_bytes, 0.0)
+        sent[_server(links, members)] *= count - 1
+        return sent
+
+
+def _server(links: Links, members: Mask) -> int:
+    return int(np.where(members, links.narrow, -np.inf).argmax())

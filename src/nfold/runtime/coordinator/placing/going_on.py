@@ -1,0 +1,88 @@
+"""Where the data of a run are when it goes on elsewhere: what has moved stays where it is, if its node is still there.
+
+Files of users are never removed, so who gave samples away can give them again. What was still on its way is where it
+came from.
+"""
+
+from collections.abc import Sequence
+
+from nfold.core.residency import PlacedData, RankSamples, SampleMove, Spans, spans_of
+from nfold.core.text.units import count
+from nfold.errors import ClusterError
+from nfold.planning.residency.model.spans import common, joined, num_samples, without
+from nfold.planning.residency.resident_order import runs_before
+from nfold.runtime.coordinator.placing.inventories import at_epoch
+
+
+def lists_at(kept: PlacedData, step: int, epoch: int, numbers: Sequence[int]) -> list[Spans]:
+    """Return which samples each rank holds when a run goes on, none of them twice.
+
+    Args:
+        kept: of the run so far; what was placed and not trained under counts for nothing, since it may not have moved.
+        step: from which it goes on.
+        epoch: of that step.
+        numbers: of the member that is each rank now.
+
+    Raises:
+        ClusterError: samples live on nodes that are not there any more.
+    """
+    assigned: dict[int, RankSamples] = {}
+    coming: dict[int, Spans] = {}
+    for run in runs_before(kept.runs, step)[-1:]:
+        assigned = dict(zip(run.members, at_epoch(run, epoch), strict=True))
+        coming = {member: _coming(run.moves, member, epoch) for member in run.members}
+    lists: list[Spans] = []
+    left: Spans = ((0, spans_of(kept.members)[-1][1]),)
+    for number in numbers:
+        samples = assigned.get(number)
+        here = without((*samples.own, *samples.arriving), coming[number]) if samples else ()
+        lists.append(joined(here))
+        left = without(left, here)
+    for rank, number in enumerate(numbers):
+        own = common(left, _own(kept, number))
+        lists[rank] = joined((*lists[rank], *own))
+        left = without(left, own)
+    _check_none_left(kept, left)
+    return lists
+
+
+def repairs(kept: PlacedData, lists: Sequence[Spans], numbers: Sequence[int]) -> tuple[SampleMove, ...]:
+    """Return the moves that brought samples to where they are, for what a node may have lost of them.
+
+    What it still has is not sent again.
+    """
+    moves = []
+    for target, spans in zip(numbers, lists, strict=True):
+        for source in numbers:
+            came = common(spans, _own(kept, source)) if source != target else ()
+            if came:
+                moves.append(SampleMove(source=source, target=target, spans=came))
+    return tuple(moves)
+
+
+def _own(kept: PlacedData, number: int) -> Spans:
+    """Return the samples that lived on a member's node at first; a later one had none."""
+    first, end = spans_of(kept.members)[number] if number < len(kept.members) else (0, 0)
+    return ((first, end),) if end > first else ()
+
+
+def _coming(moves: Sequence[SampleMove], member: int, epoch: int) -> Spans:
+    """Return what a member was still to be sent when an epoch began."""
+    return tuple(
+        span
+        for move in moves
+        if move.target == member and move.epoch is not None and move.epoch >= epoch
+        for span in move.spans
+    )
+
+
+def _check_none_left(kept: PlacedData, left: Spans) -> None:
+    if not left:
+        return
+    gone = next(
+        member.node for member, span in zip(kept.members, spans_of(kept.members), strict=True) if common(left, (span,))
+    )
+    raise ClusterError(
+        f"{count(num_samples(left), 'sample')} that the run trains on live on nodes that are not there, {gone} among "
+        "them. Bring them back, or begin a new run without them."
+    )

@@ -1,0 +1,245 @@
+"""Decides where the data of a run live, and lets them move before it trains. Pure.
+
+reside ──> lend ──> (the program is measured) ──> decide ──> (planned) ──> move ──> who gave all away leaves
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from nfold.core import codec
+from nfold.core.inventory import data_key
+from nfold.core.job import JobSettings, Known
+from nfold.core.residency import PlacedData, PlacedRun, SampleMove, Spans, TrafficKind, spans_of
+from nfold.core.text.units import duration, size
+from nfold.errors import ClusterError, PlanError
+from nfold.planning.residency.best_place import place
+from nfold.planning.residency.model.spans import num_samples
+from nfold.planning.residency.placed_chunks import check_least
+from nfold.planning.residency.placed_run import placed_run
+from nfold.planning.residency.resident_order import runs_before
+from nfold.runtime.control import commands as cmd
+from nfold.runtime.coordinator.generations import Generations
+from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
+from nfold.runtime.coordinator.placing.beside_training import needed_by
+from nfold.runtime.coordinator.placing.going_on import lists_at, repairs
+from nfold.runtime.coordinator.placing.inventories import (
+    check_settings,
+    inventories_of,
+    mean_bytes,
+    members_of,
+    numbered,
+    why_pinned,
+)
+from nfold.runtime.coordinator.placing.question import question_of
+from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
+
+LENT = 8
+"""Samples that a node without any is lent, so that it can be timed."""
+NO_LOADERS = "note: --loaders is not used: where data live on nodes, others come later, and a thread of each rank reads"
+LENT_WITHIN_S = 60.0
+MOVING = "moving data"
+"""What that is called in a run's ledger."""
+
+
+class Placing:
+    """Where the data of one run live."""
+
+    def __init__(
+        self,
+        settings: JobSettings,
+        requests: RankRequests,
+        generations: Generations,
+        ready: dict[int, Ready],
+        nodes: Sequence[str],
+        first_step: int,
+    ) -> None:
+        """Args:
+        settings: of the job.
+        requests: to ranks.
+        generations: connects them.
+        ready: what each rank told of its data.
+        nodes: of each rank.
+        first_step: that the job begins with.
+
+        Raises:
+            PlanError: ranks cannot each train on what lives on a node of their own.
+            ProgramError: nodes hold other data than when the run began.
+            ClusterError: two nodes claim one sample, or samples that are trained on live on nodes that are gone.
+        """
+        check_settings(settings)
+        self._settings, self._requests, self._generations = settings, requests, generations
+        self._nodes, self._first_step = tuple(nodes), first_step
+        self._kept = settings.begun.placed if settings.begun else None
+        inventories = inventories_of(self._nodes, [ready[rank] for rank in sorted(ready)])
+        self._members, self._numbers = numbered(self._kept, members_of(inventories))
+        self._sample_bytes = self._kept.sample_bytes if self._kept else mean_bytes(inventories.values())
+        self._key = self._kept.key if self._kept else data_key(inventories)
+        self._found = tuple(self._members[number] for number in self._numbers)
+        self._batch_size = ready[0]["batch_size"]
+        if settings.loaders:
+            requests.say(cmd.Noted(NO_LOADERS))
+        if self._method != "nothing":
+            requests.say(*(cmd.Noted(note) for note in why_pinned(inventories)))
+        if self._kept is not None and settings.begun is not None:  # before anything is measured
+            lists_at(self._kept, first_step, first_step // settings.begun.steps_per_epoch, self._numbers)
+        self.data: PlacedData | None = None
+        """Once it is decided."""
+
+    @property
+    def runs(self) -> tuple[PlacedRun, ...]:
+        """Who trains on which samples, stretch by stretch."""
+        return self.data.runs if self.data else ()
+
+    @property
+    def holders(self) -> tuple[int, ...]:
+        """The ranks that hold enough to measure a program with: a batch, or as much as any."""
+        counts = [member.num_samples for member in self._found]
+        enough = min(self._batch_size, max(counts))
+        return tuple(rank for rank, held in enumerate(counts) if held >= enough)
+
+    def reside(self, ready: dict[int, Ready]) -> Flow:
+        """Tell each rank the numbers of its samples; return what ranks told, and what follows from all samples."""
+        spans = spans_of(self._members)
+        everywhere = {"do": "reside", "total": spans[-1][1], "key": self._key, "steps": self._settings.steps}
+        everywhere["folder"] = self._settings.samples_folder
+        orders = [
+            cmd.Order((rank,), {**everywhere, "first": spans[number][0], "most_bytes": self._room_bytes(rank)})
+            for rank, number in enumerate(self._numbers)
+        ]
+        replies = yield from self._requests.collect(tuple(range(len(orders))), orders, "resides")
+        total = {"total": everywhere["total"]}
+        return {rank: {**told, **replies[rank]["schedule"], **total} for rank, told in ready.items()}
+
+    def _room_bytes(self, rank: int) -> int | None:
+        """Return the bytes that samples from elsewhere may take on a node; None: as many as its disk has room for."""
+        declared = self._settings.cluster
+        storage_bytes = declared.node(self._nodes[rank]).storage_bytes if declared else None
+        own_bytes = self._found[rank].num_samples * self._sample_bytes
+        return None if storage_bytes is None else max(0, int(storage_bytes - own_bytes))
+
+    def lend(self) -> Flow:
+        """Let nodes that hold nothing have a few samples, so that they can be timed like the others.
+
+        Raises:
+            ClusterError: a link is too slow even for that.
+        """
+        without = [rank for rank, member in enumerate(self._found) if not member.num_samples]
+        if not without:
+            return
+        lender = max(range(len(self._found)), key=lambda rank: self._found[rank].num_samples)
+        first, end = spans_of(self._members)[self._numbers[lender]]
+        spans: Spans = ((first, min(end, first + LENT)),)
+        for rank in without:
+            self._check_loan(rank, num_samples(spans))
+        source = self._numbers[lender]
+        moves = tuple(SampleMove(source=source, target=self._numbers[rank], spans=spans) for rank in without)
+        yield from self._move(moves)
+
+    def _check_loan(self, rank: int, number: int) -> None:
+        declared = self._settings.cluster
+        link = declared.node(self._nodes[rank]).downlink if declared else None
+        takes_s = number * self._sample_bytes / link.bandwidth_bytes_per_s if link else 0.0
+        if takes_s > LENT_WITHIN_S:
+            raise ClusterError(
+                f"{self._nodes[rank]} holds no samples, and the {number} that it must have to be timed, "
+                f"{size(number * self._sample_bytes)}, take {duration(takes_s)} over its link. Leave it out."
+            )
+
+    def decide(self, known: Known, ready: Ready, planning: JobPlanning) -> JobPlanning:
+        """Decide who trains on what, unless the run goes on as it was; say so. Return the planning of the members.
+
+        Raises:
+            ClusterError: nothing can be decided for these nodes.
+            PlanError: the method has no answer, or a node would have too few samples of a batch.
+        """
+        if self._kept is not None and known.plan is not None:
+            self.data = self._kept
+        else:
+            self.data = self._placed_anew(known, ready, planning)
+            if len(self._nodes) > 1:
+                self._requests.say(*(cmd.Noted(text) for text in self.data.plan.sentences))
+        self._requests.say(cmd.Placed(self.data))
+        run = self.data.runs[-1]
+        check_least(self.data.runs, self._batch_size, known.graph)  # before anything has moved for it
+        _check_chunks(ready, run, self._settings)
+        settings = replace(
+            planning.settings, workers=len(run.members), nodes=run.nodes if planning.settings.nodes else ()
+        )
+        return JobPlanning(settings, self._first_step)
+
+    def _placed_anew(self, known: Known, ready: Ready, planning: JobPlanning) -> PlacedData:
+        facts = planning.facts(known.graph, known.profiles, known.cluster, ready)
+        run_steps = planning.run_steps(ready)
+        epoch = self._first_step // run_steps.steps_per_epoch
+        epochs = -(-run_steps.total_steps // run_steps.steps_per_epoch) - epoch
+        lists = self._lists(epoch)
+        traffic: TrafficKind = "server" if self._settings.strategy == "ps" else "ring"
+        problem = question_of(facts, self._found, lists, self._sample_bytes, epochs=max(1, epochs), traffic=traffic)
+        plan = place(problem, self._method)
+        run = placed_run(plan, self._numbers, first_step=self._first_step, first_epoch=epoch, sites=problem.sites)
+        run = replace(run, in_a_row=known.graph.least_chunk)
+        if self._kept is not None:
+            run = replace(run, moves=(*repairs(self._kept, lists, self._numbers), *run.moves))
+        earlier = runs_before(self._kept.runs, self._first_step) if self._kept else ()
+        return PlacedData(
+            members=self._members, key=self._key, sample_bytes=self._sample_bytes, runs=(*earlier, run), plan=plan
+        )
+
+    def _lists(self, epoch: int) -> list[Spans]:
+        if self._kept is not None:
+            return lists_at(self._kept, self._first_step, epoch, self._numbers)
+        return [((first, end),) if end > first else () for first, end in spans_of(self._members)]
+
+    @property
+    def _method(self) -> Any:
+        return self._settings.place or "nothing"
+
+    def move(self, steps_per_epoch: int) -> Flow:
+        """Let samples move that must be there before training; then let those go who train on nothing.
+
+        Args:
+            steps_per_epoch: of the run.
+        """
+        run = self.runs[-1]
+        epoch = self._first_step // steps_per_epoch
+        moves = tuple(move for move in run.moves if move.epoch is None or move.epoch < epoch)
+        if moves:
+            replies = yield from self._move(moves)
+            moved = _moved(replies.values())
+            if moved.num_bytes:
+                told = f"moved {size(moved.num_bytes)} before training, in {duration(moved.seconds)}"
+                self._requests.say(cmd.Noted(told))
+            self._requests.say(moved, cmd.Prepared(MOVING))
+        idle = tuple(rank for rank, number in enumerate(self._numbers) if number not in run.members)
+        if idle:
+            yield from self._generations.let_go(idle)
+            yield from self._generations.begin(len(run.members))
+
+    def _move(self, moves: Sequence[SampleMove]) -> Flow:
+        """Let samples move; what nodes keep of earlier runs makes room for them where it must."""
+        everyone = tuple(range(len(self._numbers)))
+        needed = [needed_by(self.runs[-1], number) if self.runs else None for number in self._numbers]
+        order = {
+            "do": "move",
+            "members": list(self._numbers),
+            "moves": [codec.encode(move) for move in moves],
+            "move_bytes_per_s": None,
+            "link_bytes_per_s": None,
+        }
+        orders = [cmd.Order((rank,), {**order, "needed": needed[rank]}) for rank in everyone]
+        return (yield from self._requests.collect(everyone, orders, "moved"))
+
+
+def _check_chunks(ready: Ready, run: PlacedRun, settings: JobSettings) -> None:
+    """Refuse another number of chunks than there are nodes that train; a run that goes on has what it must."""
+    if settings.begun is None and ready["chunks"] not in (None, len(run.members)):
+        raise PlanError(
+            f"chunks are {ready['chunks']}, and with data that live on nodes each of the {len(run.members)} nodes that "
+            "train has one of every batch. Leave out --chunks, and chunks of the program."
+        )
+
+
+def _moved(replies: Collection[Mapping[str, Any]]) -> cmd.Moved:
+    num_bytes = sum(reply["bytes"] for reply in replies)
+    return cmd.Moved(num_bytes, max(reply["seconds"] for reply in replies), beside_training=False)

@@ -1,0 +1,81 @@
+"""Moves samples between the ranks of a generation: before training, and beside it."""
+
+import contextlib
+import threading
+from collections.abc import Sequence
+
+from nfold.core import codec
+from nfold.core.residency import SampleMove
+from nfold.runtime.control.channel import Message
+from nfold.runtime.rank.process import Process
+from nfold.runtime.rank.residence import samples_sent_to
+from nfold.runtime.samples.moving import Moved, Mover
+from nfold.transport.generations.generation_transport import GenerationTransport
+
+
+class SampleMoving:
+    """What one rank moves in one generation."""
+
+    def __init__(self, process: Process, transport: GenerationTransport) -> None:
+        self._process, self._transport = process, transport
+        self._mover: Mover | None = None
+        self._num_orders = 0
+
+    def before_training(self, order: Message) -> Message:
+        """Move samples, and return what the coordinator is told once all of this rank's are through."""
+        members, moves = order["members"], _moves_of(order)
+        moved = self._begin(members, moves, order).wait()
+        self._mover = None
+        process = self._process
+        if not len(process.resident.base):  # all that it has, for a first look at the program
+            process.datasets["train"] = samples_sent_to(process.resident, members[self._transport.rank], moves)
+        return {"is": "moved", **_told(moved)}
+
+    def begin_beside(self, order: Message) -> None:
+        """Begin to move what an order to build says, and report it when it is through. What fails ends the rank."""
+        if moves := _moves_of(order):
+            mover = self._begin(order["members"], moves, order)
+            threading.Thread(target=self._report, args=(mover,), name="nfold-moved", daemon=True).start()
+
+    def rest(self) -> None:
+        """Move no more: all ranks have been told to come to rest."""
+        if self._mover is not None:
+            self._mover.stop()
+            self._mover.wait()
+            self._mover = None
+
+    def close(self) -> None:
+        """End at once, whatever is on its way."""
+        if self._mover is not None:
+            self._mover.close()
+            self._mover = None
+
+    def _begin(self, members: Sequence[int], moves: Sequence[SampleMove], order: Message) -> Mover:
+        if order["needed"] is not None:
+            self._process.resident.store.drop_others(tuple((first, end) for first, end in order["needed"]))
+        self._mover = Mover(
+            self._transport,
+            members,
+            self._num_orders,
+            moves,
+            self._process.resident,
+            bytes_per_s=order["move_bytes_per_s"],
+            link_bytes_per_s=order["link_bytes_per_s"],
+            on_failure=self._process.orders.fail,
+        )
+        self._num_orders += 1
+        return self._mover
+
+    def _report(self, mover: Mover) -> None:
+        with contextlib.suppress(Exception):  # who trains, and `get`, are told why it failed
+            moved = mover.wait()
+            if moved.num_received:
+                self._process.channel.send({"is": "moved", **_told(moved)})
+
+
+def _moves_of(order: Message) -> list[SampleMove]:
+    return [codec.decode(SampleMove, each) for each in order["moves"]]
+
+
+def _told(moved: Moved) -> Message:
+    return {"bytes": moved.received_bytes, "seconds": moved.seconds}

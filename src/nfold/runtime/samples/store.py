@@ -1,0 +1,193 @@
+"""Keeps samples that have come to a node, over runs and crashes, within the room that it may take; readers may wait."""
+
+import threading
+from bisect import bisect_right
+from collections.abc import Iterable
+from pathlib import Path
+
+from nfold.core.residency import Spans
+from nfold.core.text.units import size
+from nfold.errors import ClusterError, InternalError, RunError
+from nfold.runtime.samples.journal import Entry
+from nfold.runtime.samples.kept_files import KeptFiles
+from nfold.runtime.samples.record import Record
+
+_ELSEWHERE = "Free some room, or let NFOLD_DATA name a folder that has it."
+_LONGEST_NAME = (1 << 16) - 1
+"""Bytes, for which the journal has room."""
+
+
+class SampleStore:
+    """Samples by number. All threads of its process may use it."""
+
+    def __init__(self, folder: Path, most_bytes: int | None = None) -> None:
+        """Open a store, or make one.
+
+        Args:
+            folder: that holds it.
+            most_bytes: of all samples in it; None: as many as the disk has room for.
+
+        Raises:
+            StoreInUse: another process has it.
+            ClusterError: it cannot be written.
+        """
+        self._most_bytes = most_bytes
+        self._changed = threading.Condition()
+        self._needed: Spans | None = None
+        self._is_expecting = False
+        self._failure: Exception | None = None
+        try:
+            self._files = KeptFiles(folder)
+        except OSError as error:
+            raise ClusterError(f"samples cannot be kept in {folder}: {error.strerror}. {_ELSEWHERE}") from error
+        self._used_bytes = self._files.used_bytes
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._files.entries
+
+    @property
+    def used_bytes(self) -> int:
+        """The bytes of all samples in it."""
+        return self._used_bytes
+
+    def numbers(self) -> Spans:
+        """Return which samples it holds."""
+        with self._changed:
+            return spans_of(self._files.entries)
+
+    def name(self, number: int) -> str:
+        """Return the name of the file that a sample is; empty: it is an item."""
+        return self._entry(number).name
+
+    def bytes_of(self, number: int) -> bytes:
+        """Return the bytes of a sample.
+
+        Raises:
+            InternalError: it is not there.
+            RunError: it is not what was written.
+        """
+        with self._changed:
+            data = self._files.read(self._entry(number))
+        if data is None:
+            raise RunError(
+                f"sample {number} in {self._files.folder} is not what was written there: the disk has lost or changed "
+                "it. Remove that folder, and let the run go on with --resume."
+            )
+        return data
+
+    def path(self, number: int) -> Path:
+        """Return where the file is that a sample is.
+
+        Raises:
+            InternalError: it is not there, or is none.
+        """
+        entry = self._entry(number)
+        if not entry.name:
+            raise InternalError(f"sample {number} in {self._files.folder} is no file")
+        return self._files.path(entry)
+
+    def add(self, number: int, record: Record) -> None:
+        """Keep a sample; one that is there already stays. It is there for good when this returns.
+
+        Raises:
+            ClusterError: there is no room for it.
+        """
+        with self._changed:
+            if number in self:
+                return
+            try:
+                self._make_room(number, record)
+                self._files.add(number, record)
+            except OSError as error:
+                raise ClusterError(
+                    f"sample {number} ({size(len(record.data))}) cannot be kept in {self._files.folder}, which has "
+                    f"{size(self._used_bytes)} of samples: {error.strerror}. {_ELSEWHERE}"
+                ) from error
+            self._used_bytes += len(record.data)
+            self._changed.notify_all()
+
+    def drop_others(self, needed: Spans) -> None:
+        """Let samples be dropped that are not needed any more, once there is no room for others.
+
+        Args:
+            needed: those that must stay, in order.
+        """
+        with self._changed:
+            self._needed = needed
+
+    def close(self) -> None:
+        """Let others use it."""
+        self._files.close()
+
+    # Waiting for what is on its way
+
+    def expect(self, *, is_expecting: bool, failure: Exception | None = None) -> None:
+        """Say whether samples are on their way to it, which is what `wait` waits for.
+
+        Args:
+            is_expecting: whether they are.
+            failure: why no more come, for whoever waits.
+        """
+        with self._changed:
+            self._is_expecting, self._failure = is_expecting, failure
+            self._changed.notify_all()
+
+    def wait(self, number: int) -> None:
+        """Wait until a sample is there.
+
+        Raises:
+            InternalError: none is on its way.
+            Exception: no more come; what `expect` was told.
+        """
+        if number in self:
+            return
+        with self._changed:
+            self._changed.wait_for(lambda: number in self or not self._is_expecting)
+            if number in self:
+                return
+            if self._failure is not None:
+                raise self._failure
+        raise InternalError(f"sample {number} is neither in {self._files.folder} nor on its way")
+
+    # Room
+
+    def _entry(self, number: int) -> Entry:
+        if number not in self:
+            raise InternalError(f"sample {number} is not in {self._files.folder}")
+        return self._files.entries[number]
+
+    def _make_room(self, number: int, record: Record) -> None:
+        if len(record.name.encode("utf-8", "surrogateescape")) > _LONGEST_NAME:
+            raise ClusterError(f"sample {number} cannot be kept: its name, {record.name[:40]}.., is too long.")
+        if self._most_bytes is None:
+            return
+        if self._used_bytes + len(record.data) > self._most_bytes and self._needed is not None:
+            self._drop(self._needed)
+        if self._used_bytes + len(record.data) > self._most_bytes:
+            raise ClusterError(
+                f"sample {number} ({size(len(record.data))}) has no room in {self._files.folder}: it may hold "
+                f"{size(self._most_bytes)} and holds {size(self._used_bytes)}. Give the node more storage."
+            )
+
+    def _drop(self, needed: Spans) -> None:
+        stays = [number for number in self._files.entries if is_in(needed, number)]
+        if len(stays) < len(self._files.entries):
+            self._files.keep_only(stays)
+            self._used_bytes = self._files.used_bytes
+
+
+def is_in(spans: Spans, number: int) -> bool:
+    """Whether spans, which are in order, hold a number."""
+    place = bisect_right(spans, number, key=lambda span: span[0])
+    return bool(place) and number < spans[place - 1][1]
+
+
+def spans_of(numbers: Iterable[int]) -> Spans:
+    """Return numbers as spans, in order."""
+    spans: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if spans and spans[-1][1] == number:
+            spans[-1] = (spans[-1][0], number + 1)
+        else:
+            spans.append((number, number + 1))
+    return tuple(spans)

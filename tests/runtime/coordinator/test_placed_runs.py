@@ -1,0 +1,233 @@
+"""Whole runs whose data live on their nodes, with the real coordinator: ranks are threads that say they are nodes.
+
+What was trained is what one device trains on the same samples in the same order, whatever has moved.
+"""
+
+import shutil
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from harness import difference, graph_of, plain_loop
+from nets import NUM_SAMPLES, images, program
+from torch.utils.data import Subset
+
+from nfold.core.cluster import Channel, Cluster, Node
+from nfold.core.job import Begun
+from nfold.core.residency import PlacedData
+from nfold.core.text.cluster_file import LOCAL
+from nfold.errors import ClusterError, NfoldError, PlanError, ProgramError
+from nfold.node_data import local_data
+from nfold.runtime.data.resident_samples import ResidentSamples
+from nfold.verbs.options.job_record import Resumed
+from nfold.verbs.options.option_checks import Options
+from nfold.verbs.ranks.thread_ranks import threads_put_back
+from nfold.verbs.run_folder.folder import RunFolder
+from nfold.verbs.running.observer import NullObserver
+from nfold.verbs.running.run import Run, run_of
+from nfold.verbs.running.run_job import Job
+
+GRAPH = graph_of(program("plain"))
+STEPS = 6
+"""Two epochs."""
+
+
+class Told(NullObserver):
+    """Keeps what a user is told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def noted(self, text: str) -> None:
+        self.notes.append(text)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """Samples that come are kept in a folder of the test."""
+    monkeypatch.setenv("NFOLD_DATA", str(tmp_path / "data"))
+    with threads_put_back():
+        yield
+
+
+def living(holds: dict[str, int], **changes: Any) -> Any:
+    """A program of which each node has the next so many samples."""
+    ends = [sum([*holds.values()][: place + 1]) for place in range(len(holds))]
+    parts = {name: range(end - count, end) for (name, count), end in zip(holds.items(), ends, strict=True)}
+    lives = local_data(lambda node: Subset(images(), parts[node]) if node in parts else None)
+    return replace(program("plain"), train_data=lives, **changes)
+
+
+def machines(*names: str, mbit: dict[str, float] | None = None) -> Cluster:
+    """Nodes that say of themselves what a test wants; their links are measured all the same."""
+    given = {name: Channel(latency_s=0.0, bandwidth_bytes_per_s=1e9, origin="declared") for name in names}
+    return Cluster(
+        nodes=tuple(
+            Node(name=name, cores=1.0, memory_bytes=1 << 34, local=LOCAL, uplink=each, downlink=each)
+            for name, each in given.items()
+        )
+    )
+
+
+def job(mine: Any, folder: RunFolder, nodes: tuple[str, ...], told: Any = None, resumed: Any = None, **wishes: Any):
+    options = Options(**{"workers": len(nodes), "steps": STEPS, "evaluate": False, "measure": False} | wishes)
+    found = Job(mine, options, told or NullObserver(), folder=folder, resumed=resumed)
+    found._settings = replace(found._settings, cluster=machines(*nodes), nodes=nodes)
+    return found
+
+
+def played(made: Job) -> Run:
+    for _ in made.play():
+        pass
+    return run_of(made)
+
+
+def placed(folder: RunFolder) -> PlacedData:
+    found = folder.placed()
+    assert found is not None
+    return found
+
+
+def one_device(runs, steps=STEPS):
+    mine = program("plain")
+    return plain_loop(mine, steps, 0, samples=ResidentSamples(runs, mine.batch_size, mine.seed)).state_dict()
+
+
+@pytest.mark.parametrize("method", ["nothing", "waterfill", "overlap"])
+def test_a_run_learns_what_one_device_does_wherever_its_data_move(tmp_path, method):
+    folder = RunFolder.create(tmp_path / "run", "")
+    ran = played(job(living({"pi": 34, "desk": 10}), folder, ("pi", "desk"), place=method))
+    found = placed(folder)
+    assert found.plan.method == method
+    assert bool(found.runs[-1].moves) == (method != "nothing")
+    assert difference(ran.state_dict(), one_device(found.runs)) <= 1e-9
+
+
+def test_data_that_live_on_nodes_stay_there_unless_somebody_asks(tmp_path):
+    folder, told = RunFolder.create(tmp_path / "run", ""), Told()
+    played(job(living({"pi": 30, "desk": 14}), folder, ("pi", "desk"), told, steps=2))
+    assert [node.holds for node in placed(folder).plan.nodes] == [30, 14]
+    assert any("The data stay where they are" in note for note in told.notes)
+
+
+def test_who_holds_nothing_is_lent_a_few_and_given_its_share(tmp_path):
+    folder = RunFolder.create(tmp_path / "run", "")
+    ran = played(job(living({"pi": NUM_SAMPLES, "desk": 0}), folder, ("pi", "desk"), place="waterfill"))
+    found = placed(folder)
+    assert found.plan.nodes[1].holds > 0
+    assert difference(ran.state_dict(), one_device(found.runs)) <= 1e-9
+
+
+def goes_on(folder: RunFolder, *, same: bool) -> Resumed:
+    """Where the run of a folder stopped."""
+    checkpoint, known = folder.checkpoint(), folder.known()
+    assert checkpoint is not None
+    begun = Begun(batch_size=16, steps_per_epoch=3, placed=folder.placed())
+    return Resumed(known=known if same else None, begun=begun, checkpoint=checkpoint, history=[])
+
+
+@pytest.mark.parametrize("method", ["waterfill", "overlap"])
+def test_a_run_goes_on_where_its_data_are(tmp_path, method):
+    """From the middle of the first epoch, in which data move."""
+    folder, living_here = RunFolder.create(tmp_path / "run", ""), living({"pi": 34, "desk": 10})
+    played(job(living_here, folder, ("pi", "desk"), place=method, steps=2))
+    before = placed(folder)
+    ran = played(job(living_here, folder, ("pi", "desk"), place=method, resumed=goes_on(folder, same=True)))
+    assert placed(folder) == before
+    assert difference(ran.state_dict(), one_device(before.runs)) <= 1e-9
+
+
+def test_a_run_goes_on_with_another_node_and_places_anew(tmp_path):
+    folder, living_here = RunFolder.create(tmp_path / "run", ""), living({"pi": 34, "desk": 10})
+    played(job(living_here, folder, ("pi", "desk"), place="waterfill", steps=2))
+    nodes = ("pi", "desk", "new")
+    ran = played(job(living_here, folder, nodes, place="waterfill", resumed=goes_on(folder, same=False)))
+    found = placed(folder)
+    assert [member.node for member in found.members] == [*nodes]
+    assert [run.first_step for run in found.runs] == [0, 2]
+    assert found.runs[1].nodes == nodes
+    assert difference(ran.state_dict(), one_device(found.runs)) <= 1e-9
+
+
+@pytest.mark.exhaustive
+def test_a_place_that_nothing_was_trained_under_is_given_up(tmp_path):
+    """A run that went on elsewhere was lost before its first checkpoint, and goes on elsewhere again."""
+    folder, living_here = RunFolder.create(tmp_path / "run", ""), living({"pi": 34, "desk": 10})
+    played(job(living_here, folder, ("pi", "desk"), place="waterfill", steps=2))
+    before = shutil.copytree(tmp_path / "run", tmp_path / "before")
+    lost = {"place": "waterfill", "resumed": goes_on(folder, same=False)}
+    played(job(living_here, folder, ("pi", "desk", "new"), steps=3, **lost))
+    shutil.copy(tmp_path / "run" / "place.json", before)
+    again = RunFolder(before)
+    ran = played(job(living_here, again, ("pi", "desk"), place="waterfill", resumed=goes_on(again, same=False)))
+    runs = placed(again).runs
+    assert [run.first_step for run in runs] == [0, 2]
+    assert runs[1].nodes == ("pi", "desk")
+    assert difference(ran.state_dict(), one_device(runs)) <= 1e-9
+
+
+def test_what_a_node_has_lost_of_what_came_to_it_is_sent_again(tmp_path, monkeypatch):
+    folder, living_here = RunFolder.create(tmp_path / "run", ""), living({"pi": 34, "desk": 10})
+    played(job(living_here, folder, ("pi", "desk"), place="waterfill", steps=2))
+    monkeypatch.setenv("NFOLD_DATA", str(tmp_path / "elsewhere"))
+    ran = played(job(living_here, folder, ("pi", "desk"), resumed=goes_on(folder, same=True), place="waterfill"))
+    assert difference(ran.state_dict(), one_device(placed(folder).runs)) <= 1e-9
+
+
+def refused(mine, nodes, kind, *, resumed=None, folder=None, tmp_path=None, **wishes):
+    folder = folder or RunFolder.create(tmp_path / "run", "")
+    with pytest.raises(kind) as told:
+        played(job(mine, folder, nodes, resumed=resumed, **wishes))
+    return str(told.value)
+
+
+def test_a_node_that_is_gone_takes_its_data_along(tmp_path):
+    folder, living_here = RunFolder.create(tmp_path / "run", ""), living({"pi": 34, "desk": 10})
+    played(job(living_here, folder, ("pi", "desk"), steps=2))
+    told = refused(living_here, ("desk",), ClusterError, folder=folder, resumed=goes_on(folder, same=False))
+    assert told.startswith("34 samples that the run trains on live on nodes that are not there, pi among them")
+
+
+@pytest.mark.parametrize(
+    ("holds", "nodes", "says"),
+    [
+        ({"pi": 33, "desk": 11}, ("pi", "desk"), "the run was begun when pi held 34 samples, and holds 33 now"),
+        ({"pi": 34, "desk": 9, "new": 1}, ("pi", "desk", "new"), "when desk held 10 samples, and holds 9 now"),
+    ],
+)
+def test_a_run_does_not_go_on_with_other_data(tmp_path, holds, nodes, says):
+    folder = RunFolder.create(tmp_path / "run", "")
+    played(job(living({"pi": 34, "desk": 10}), folder, ("pi", "desk"), steps=2))
+    told = refused(living(holds), nodes, ProgramError, folder=folder, resumed=goes_on(folder, same=False))
+    assert says in told
+
+
+def test_ranks_that_share_a_node_are_refused(tmp_path):
+    told = refused(living({"pi": 34, "desk": 10}), ("pi", "pi"), PlanError, tmp_path=tmp_path)
+    assert told.startswith("2 ranks on pi cannot each train on what lives on its node: that is theirs together.")
+
+
+def test_placing_data_that_all_nodes_have_is_refused(tmp_path):
+    told = refused(program("plain"), ("pi", "desk"), PlanError, tmp_path=tmp_path, place="auto")
+    assert told.startswith("--place auto: nobody says which samples live where.")
+
+
+def test_a_sampler_of_the_program_is_refused(tmp_path):
+    mine = living({"pi": 34, "desk": 10}, sampler=lambda dataset, epoch, generator: range(4))
+    assert "Leave the sampler out" in refused(mine, ("pi", "desk"), ProgramError, tmp_path=tmp_path)
+
+
+def test_other_chunks_than_nodes_are_refused(tmp_path):
+    told = refused(living({"pi": 34, "desk": 10}), ("pi", "desk"), PlanError, tmp_path=tmp_path, chunks=4)
+    assert told.startswith("chunks are 4, and with data that live on nodes each of the 2 nodes that train has one")
+
+
+def test_nothing_that_lives_anywhere_is_refused(tmp_path):
+    told = refused(living({"pi": 0, "desk": 0}), ("pi", "desk"), ProgramError, tmp_path=tmp_path)
+    assert told.startswith("no sample lives on pi, desk.")
+
+
+def test_a_refused_run_leaves_nothing_behind(tmp_path):
+    with pytest.raises(NfoldError):
+        played(job(living({"pi": 0, "desk": 0}), RunFolder.create(tmp_path / "run", ""), ("pi", "desk")))
+    assert not (tmp_path / "run").exists()
