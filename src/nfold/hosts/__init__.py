@@ -2,6 +2,6 @@
 
 command                                            host
 manager ── ssh, a job system, a person ──────────> agent        imports nothing heavy, dials out
-arrivals <──────── control connection ──────────── agent        shows the token, tells what it has
+agent_pool <─────── control connection ─────────── agent        shows the token, tells what it has
 agent_launcher ─── program, start, release, stop > agent ─────> ranks, which dial the coordinator themselves
 """

@@ -1,4 +1,7 @@
-"""Reads items of the user's data and joins them into batches: the one place where either happens."""
+"""Reads items of the user's data and joins them into batches: the one place where either happens.
+
+While training, `runtime/data/sample_reader.py` calls it, under lock and seeds; `runtime/step/cells.py` takes the batch.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -1,1 +1,7 @@
-"""What is measured of machines and links, before a run and during it: who probes whom, and what that says."""
+"""What is measured of machines and links, before a run and during it: who probes whom, and what that says.
+
+probing_rounds  who probes whom before a run, and what paces say
+slowness        from when on links are worth probing again
+reprobing       has that done in the middle of a run
+unsent_bytes    what may wait in the kernel on the way to a peer
+"""

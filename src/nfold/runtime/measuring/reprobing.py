@@ -1,5 +1,7 @@
 """Has the links probed again in the middle of a run, when what a step exchanges is slower than predicted. Pure.
 
+How much slower, and for how long, `slowness.py` decides.
+
     step done ──slow?──> no further steps are granted ──> probes, round by round as at the start ──> a note, steps go on
 
 Where links have changed, what is said of the run from then on rests on the new ones, so some steps are traced again.
