@@ -12,13 +12,16 @@ from hypothesis import strategies as st
 
 from nfold.errors import ClusterError, InternalError, RunError
 from nfold.runtime.samples import kept_files as storing
+from nfold.runtime.samples.file_names import lies_below
 from nfold.runtime.samples.journal import Entry, header, journal_of, packed
 from nfold.runtime.samples.kept_files import StoreInUse
 from nfold.runtime.samples.record import Record
 from nfold.runtime.samples.store import SampleStore, is_in, spans_of
 
 SAMPLES = {7: Record(b"seven"), 2: Record(b"two!", "cats/2.jpg"), 9: Record(b"nine" * 3), 3: Record(b"3", "a b")}
-NAMES = st.text(st.characters(blacklist_characters="/\0", blacklist_categories=["Cs"]), max_size=8)
+NAMES = st.text(st.characters(blacklist_characters="/\0", blacklist_categories=["Cs"]), max_size=8).filter(
+    lambda name: not name or lies_below(name)
+)
 
 
 def put_into(store, samples):
@@ -270,3 +273,15 @@ def test_spans_name_each_number_once(numbers):
     spans = spans_of(numbers)
     assert [number for first, end in spans for number in range(first, end)] == sorted(numbers)
     assert all(end < first for (_, end), (first, _) in itertools.pairwise(spans))
+
+
+def test_what_others_put_into_its_folder_is_passed_by(tmp_path):
+    store = SampleStore(tmp_path)
+    put_into(store, SAMPLES)
+    store.close()
+    for name in (".DS_Store", "7.bak", "12"):
+        (tmp_path / "files" / name).write_text("not ours")
+    (tmp_path / "files" / "notes").mkdir()
+    again = SampleStore(tmp_path)
+    assert held_by(again) == SAMPLES
+    again.close()

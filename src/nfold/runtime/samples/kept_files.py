@@ -17,7 +17,8 @@ import zlib
 from collections.abc import Collection
 from pathlib import Path
 
-from nfold.errors import ClusterError
+from nfold.errors import ClusterError, InternalError
+from nfold.runtime.samples.file_names import lies_below
 from nfold.runtime.samples.journal import IN_A_FILE, Entry, header, journal_of, packed
 from nfold.runtime.samples.record import Record
 
@@ -56,7 +57,13 @@ class KeptFiles:
         return sum(entry.length for entry in self.entries.values())
 
     def path(self, entry: Entry) -> Path:
-        """Return where a sample is that is a file."""
+        """Return where a sample is that is a file.
+
+        Raises:
+            InternalError: its name leads elsewhere.
+        """
+        if not lies_below(entry.name):
+            raise InternalError(f"sample {entry.number} has the name {entry.name!r}, which leads out of {self.folder}")
         return self.folder / "files" / str(entry.number) / entry.name
 
     def read(self, entry: Entry) -> bytes | None:
@@ -161,7 +168,7 @@ class KeptFiles:
             if path.name != _volume(self._volume):
                 path.unlink()
         for path in (self.folder / "files").glob("*"):
-            if int(path.name) not in self.entries:
+            if path.name.isdecimal() and path.is_dir() and int(path.name) not in self.entries:
                 shutil.rmtree(path)
 
     # Writing
