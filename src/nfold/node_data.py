@@ -119,8 +119,8 @@ class LocalData:
         """
         node = _node.get() or platform.node()
         found = self._source(node) if callable(self._source) else self._source
-        if found is None:
-            return []
+        if found is None:  # with `read`, files that come from others can be read here
+            return [] if self._read is None else LocalFiles(Path(), [], self._read)
         return self._files(Path(found)) if isinstance(found, str | os.PathLike) else found
 
     def num_pinned(self, num_samples: int) -> int:
@@ -136,6 +136,12 @@ class LocalData:
         path = given.expanduser().absolute()
         if path.is_dir():
             return LocalFiles(path, sorted(_names_below(path)), self._read)
+        if not path.is_file():
+            raise ProgramError(
+                f"{path}, which shall name the samples of {_node.get() or platform.node()}, is neither a folder nor a "
+                "file there. Where no samples live, make it an empty folder, or give a function of the node's name "
+                "that returns None there."
+            )
         return LocalFiles(path.parent, _names_in(path), self._read)
 
 

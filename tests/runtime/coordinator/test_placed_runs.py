@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 from harness import difference, graph_of, plain_loop
 from nets import NUM_SAMPLES, images, program
 from torch.utils.data import Subset
@@ -113,6 +114,19 @@ def test_data_that_live_on_nodes_stay_there_unless_somebody_asks(tmp_path):
 def test_who_holds_nothing_is_lent_a_few_and_given_its_share(tmp_path):
     folder = RunFolder.create(tmp_path / "run", "")
     ran = played(job(living({"pi": NUM_SAMPLES, "desk": 0}), folder, ("pi", "desk"), place="waterfill"))
+    found = placed(folder)
+    assert found.plan.nodes[1].holds > 0
+    assert difference(ran.state_dict(), one_device(found.runs)) <= 1e-9
+
+
+def test_files_come_to_a_node_that_has_none(tmp_path):
+    """A desk without data beside a node with a camera."""
+    (tmp_path / "photos").mkdir()
+    for number, item in enumerate(images()):
+        torch.save(item, tmp_path / "photos" / f"{number:03}.pt")
+    photos = local_data(lambda node: tmp_path / "photos" if node == "pi" else None, read=torch.load)
+    folder, mine = RunFolder.create(tmp_path / "run", ""), replace(program("plain"), train_data=photos)
+    ran = played(job(mine, folder, ("pi", "desk"), place="waterfill"))
     found = placed(folder)
     assert found.plan.nodes[1].holds > 0
     assert difference(ran.state_dict(), one_device(found.runs)) <= 1e-9
