@@ -22,7 +22,7 @@ def answered(record):
 @pytest.mark.parametrize("name", LEADS_OUT)
 def test_a_name_that_leads_elsewhere_is_not_taken(tmp_path, name):
     assert not lies_below(name)
-    with pytest.raises(RunError, match="sample 7 came from rank 2 as the file .* does not lie below a folder"):
+    with pytest.raises(RunError, match=r"sample 7 came from rank 2 as the file .* does not lie below a folder"):
         answered(Record(b"bytes", name))
     store = SampleStore(tmp_path / "store")
     with pytest.raises(InternalError, match="leads out of"):

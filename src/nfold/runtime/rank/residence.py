@@ -51,7 +51,9 @@ def _part_of(dataset: Any, lives: Mapping[str, int]) -> LocalData:
             "together. Make both agree: change `samples` of its [[node]]s."
         )
     part = range(lives["first"], lives["first"] + lives["count"])
-    return local_data(lambda _: Subset(dataset, part), pinned=lives["pinned"])
+    source = local_data(lambda _: Subset(dataset, part), pinned=lives["pinned"])
+    source.part = part.start
+    return source
 
 
 def resident_of(base: Any, node: str, order: Message) -> ResidentDataset:

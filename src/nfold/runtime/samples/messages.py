@@ -2,7 +2,7 @@
 
     fetches                                    sends
     ask k: count samples from first on   -->
-                                         <--   head k: piece bytes; of each sample length, crc32 with its name, length of name
+                                         <--   head k: piece bytes; of each sample length, crc32, length of name
                                          <--   pieces: all names and samples of that answer, one behind the other
     ask k: 0 samples, it is the last one -->
 
@@ -136,8 +136,8 @@ def records_in(head: Head, body: memoryview, first: int, source: int) -> Iterato
         name = encoded.decode("utf-8", "surrogateescape")
         if name and not lies_below(name):
             raise RunError(
-                f"sample {number} came from rank {source} as the file {name[:80]!r}, which does not lie below a folder. "
-                "It was not kept. See what runs on that node."
+                f"sample {number} came from rank {source} as the file {name[:80]!r}, which does not lie below a "
+                "folder. It was not kept. See what runs on that node."
             )
         yield number, Record(data, name)
 

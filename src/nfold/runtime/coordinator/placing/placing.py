@@ -74,7 +74,7 @@ class Placing:
         inventories = inventories_of(self._nodes, [ready[rank] for rank in sorted(ready)])
         self._members, self._numbers = numbered(self._kept, members_of(inventories))
         self._sample_bytes = self._kept.sample_bytes if self._kept else mean_bytes(inventories.values())
-        self._key = self._kept.key if self._kept else data_key(inventories)
+        self._key = self._kept.key if self._kept else data_key(inventories, settings.run)
         self._found = tuple(self._members[number] for number in self._numbers)
         self._batch_size = ready[0]["batch_size"]
         if settings.loaders:
