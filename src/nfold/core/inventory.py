@@ -95,8 +95,8 @@ def _refuse_same_items(inventories: Mapping[str, Inventory]) -> None:
         if each.digest in seen:
             raise ClusterError(
                 f"{seen[each.digest]} and {node} both hold the same {count(each.num_samples, 'sample')}, as far "
-                "as a few of them tell. An epoch would visit each twice. Let the function of local_data return, for each node's "
-                "name, what lives there alone."
+                "as a few of them tell. An epoch would visit each twice. Let the function of local_data return, for "
+                "each node's name, what lives there alone."
             )
         seen[each.digest] = node
 
