@@ -131,7 +131,45 @@ def test_what_the_disk_changes_later_is_told(tmp_path):
     (tmp_path / "items-0").write_bytes(b"sevem")
     with pytest.raises(RunError, match=r"sample 7 .* is not what was written"):
         store.bytes_of(7)
+    assert 7 not in store
     store.close()
+
+
+def test_a_file_that_was_changed_is_told_at_its_first_use_and_fetched_again(tmp_path):
+    store = SampleStore(tmp_path)
+    put_into(store, SAMPLES)
+    (tmp_path / "files" / "2" / "cats" / "2.jpg").write_bytes(b"TWO!")
+    with pytest.raises(RunError, match=r"sample 2 .* is not what was written .* fetched again"):
+        store.path(2)
+    assert 2 not in store
+    store.add(2, SAMPLES[2])
+    assert store.path(2).read_bytes() == b"two!"
+    assert held_by(store) == SAMPLES
+    store.close()
+
+
+@pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: path.write_bytes(b"")])
+def test_files_that_somebody_removed_or_cut_off_are_not_there_any_more(tmp_path, monkeypatch, change):
+    store = SampleStore(tmp_path)
+    put_into(store, SAMPLES)
+    store.close()
+    change(tmp_path / "files" / "2" / "cats" / "2.jpg")
+    monkeypatch.setattr(storing, "UNSURE_BYTES", 2)
+    store = SampleStore(tmp_path)
+    assert held_by(store) == {number: record for number, record in SAMPLES.items() if number != 2}
+    store.close()
+
+
+def test_a_store_of_nothing_leaves_nothing_behind(tmp_path):
+    SampleStore(tmp_path / "store").close()
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_what_is_not_kept_is_removed_at_the_end(tmp_path):
+    store = SampleStore(tmp_path / "store", is_kept=False)
+    put_into(store, SAMPLES)
+    store.close()
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_full_store_says_how_full_it_is(tmp_path):
