@@ -14,7 +14,7 @@ from nfold.runtime.control.channel import Message
 from nfold.runtime.data.loaded_program import load_dataset
 from nfold.runtime.data.ordering import check_no_sampler
 from nfold.runtime.samples.resident_dataset import ResidentDataset
-from nfold.runtime.samples.store_folder import open_store
+from nfold.runtime.samples.store_folder import open_store, temporary_store
 
 
 def load_train(program: Program, order: Message) -> tuple[Any, LocalData | None]:
@@ -67,6 +67,8 @@ def resident_of(base: Any, node: str, order: Message) -> ResidentDataset:
     Raises:
         ClusterError: there is no place.
     """
+    if not order["is_kept"]:
+        return ResidentDataset(base, order["first"], order["total"], temporary_store(order["most_bytes"]))
     environment = os.environ if order["folder"] is None else {**os.environ, "NFOLD_DATA": order["folder"]}
     store = open_store(order["key"], node, order["most_bytes"], environment)
     return ResidentDataset(base, order["first"], order["total"], store)

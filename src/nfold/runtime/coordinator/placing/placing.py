@@ -102,7 +102,7 @@ class Placing:
         """Tell each rank the numbers of its samples; return what ranks told, and what follows from all samples."""
         spans = spans_of(self._members)
         everywhere = {"do": "reside", "total": spans[-1][1], "key": self._key, "steps": self._settings.steps}
-        everywhere["folder"] = self._settings.samples_folder
+        everywhere |= {"folder": self._settings.samples_folder, "is_kept": self._settings.keeps_samples}
         orders = [
             cmd.Order((rank,), {**everywhere, "first": spans[number][0], "most_bytes": self._room_bytes(rank)})
             for rank, number in enumerate(self._numbers)
