@@ -158,6 +158,8 @@ def find_facts(
         reason, conditions, unproved = _of_samples(fresh, loss, example)
     if calls.foreign_random:
         notes.append("forward draws from Python's or numpy's generator: each chunk seeds them before it starts")
+    if own := [name for name, held in around_loss.tensors().items() if any(map(_is_trained, held))]:
+        notes.append(_told_own_weights(own))
     forgotten = _forgotten(model, calls.changed) or ([_UNSEEN] if carried.shows else [])
     forgotten = not_recomputed(fresh, loss, example, forgotten)
     moved = [each for each in calls.moved if not _keeps(model, each.name)]
@@ -265,6 +267,18 @@ def _call(model: nn.Module, loss: Loss, example: Example, watches: tuple[Watch, 
             calls.moved.extend(moving.moved(where))
         state = now
     return _Calls(calls.losses, calls.gradients, calls.changed, foreign, sparse, calls.moved)
+
+
+def _is_trained(held: torch.Tensor) -> bool:
+    """Whether this is a weight that a backward pass has given a gradient."""
+    return isinstance(held, nn.Parameter) and held.grad is not None
+
+
+def _told_own_weights(names: list[str]) -> str:
+    return (
+        f"the loss uses weights that nothing trains: those in {', '.join(names[:3])}. Make them the model's, which "
+        "may return all that the loss needs, or freeze them with requires_grad_(False)"
+    )
 
 
 @contextlib.contextmanager
