@@ -142,6 +142,7 @@ class Corrected(list):
             self[number] = (inputs + 1, target)
 
 
+@pytest.mark.exhaustive
 def test_items_that_were_corrected_between_two_runs_are_sent_again(tmp_path):
     nodes, asked = ("pi", "desk"), {"place": "waterfill", "steps": 3}
     played(
