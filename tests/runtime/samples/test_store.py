@@ -14,7 +14,7 @@ from nfold.errors import ClusterError, InternalError, RunError
 from nfold.runtime.samples import kept_files as storing
 from nfold.runtime.samples.file_names import lies_below
 from nfold.runtime.samples.journal import Entry, header, journal_of, packed
-from nfold.runtime.samples.kept_files import StoreInUse
+from nfold.runtime.samples.kept_files import StoreInUse, lock
 from nfold.runtime.samples.record import Record
 from nfold.runtime.samples.store import SampleStore, is_in, spans_of
 
@@ -323,3 +323,14 @@ def test_what_others_put_into_its_folder_is_passed_by(tmp_path):
     again = SampleStore(tmp_path)
     assert held_by(again) == SAMPLES
     again.close()
+
+
+def test_who_opens_a_store_that_is_just_being_removed_does_not_get_it(tmp_path):
+    (tmp_path / "lock").write_text("")
+    with open(tmp_path / "lock", "r+b") as file:
+        (tmp_path / "lock").unlink()
+        with pytest.raises(StoreInUse):
+            lock(tmp_path, file.fileno())
+        (tmp_path / "lock").write_text("another one")
+        with pytest.raises(StoreInUse):
+            lock(tmp_path, file.fileno())
