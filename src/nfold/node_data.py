@@ -11,6 +11,7 @@ import contextlib
 import os
 import platform
 import stat
+import zlib
 from array import array
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -25,6 +26,8 @@ Read = Callable[[Path], Any]
 """Makes an item, (input, target), of a file."""
 
 _node: ContextVar[str] = ContextVar("nfold_node", default="")
+_END_BYTES = 4096
+"""At either end of a file, which are read to know it again."""
 _SOURCES = "a folder, a file that names one in each line, or a function of a node's name that returns what lives there"
 
 
@@ -71,6 +74,21 @@ class LocalFiles:
         """Return when a file had been written to last when they were listed."""
         return self._changed_ns[index]
 
+    def ends_crc(self, index: int) -> int:
+        """Return the checksum of the first and last bytes of a file, which tell it from others of its name and size.
+
+        Raises:
+            ProgramError: it cannot be read.
+        """
+        path, size = self.folder / self.names[index], self._sizes[index]
+        try:
+            with open(path, "rb", buffering=0) as file:
+                first = file.read(_END_BYTES)
+                last = os.pread(file.fileno(), _END_BYTES, max(_END_BYTES, size - _END_BYTES))
+        except OSError as error:
+            raise ProgramError(f"the sample {path} cannot be read: {error.strerror}. Let nfold read it.") from error
+        return zlib.crc32(last, zlib.crc32(first))
+
     def check(self, index: int) -> None:
         """Refuse a file that is not the one that was listed.
 
@@ -102,6 +120,8 @@ class LocalData:
             ProgramError: one of them makes no sense.
         """
         self._source, self._read = source, read
+        self.part = 0
+        """Number of the first sample, where a data set that all could read is shared out; so parts may be alike."""
         self.pinned = _checked_pinned(pinned)
         if not (callable(source) or isinstance(source, str | os.PathLike)):
             raise ProgramError(f"nfold.local_data({one_line(repr(source))}): give {_SOURCES}.")
@@ -119,8 +139,8 @@ class LocalData:
         """
         node = _node.get() or platform.node()
         found = self._source(node) if callable(self._source) else self._source
-        if found is None:
-            return []
+        if found is None:  # with `read`, files that come from others can be read here
+            return [] if self._read is None else LocalFiles(Path(), [], self._read)
         return self._files(Path(found)) if isinstance(found, str | os.PathLike) else found
 
     def num_pinned(self, num_samples: int) -> int:
@@ -136,6 +156,12 @@ class LocalData:
         path = given.expanduser().absolute()
         if path.is_dir():
             return LocalFiles(path, sorted(_names_below(path)), self._read)
+        if not path.is_file():
+            raise ProgramError(
+                f"{path}, which shall name the samples of {_node.get() or platform.node()}, is neither a folder nor a "
+                "file there. Where no samples live, make it an empty folder, or give a function of the node's name "
+                "that returns None there."
+            )
         return LocalFiles(path.parent, _names_in(path), self._read)
 
 

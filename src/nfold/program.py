@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from nfold.core.options.averages import Averages, check_averages
 from nfold.core.options.whole import whole
 from nfold.errors import NfoldError, ProgramError, one_line
+from nfold.node_data import LocalData
 
 if TYPE_CHECKING:
     import torch
@@ -119,6 +120,11 @@ class Program:
                     f"Program({name}=...) must be a function, got {one_line(repr(value))}. Give one that builds "
                     f"or computes it, as {name}={form}."
                 )
+        if isinstance(self.test_data, LocalData):
+            raise ProgramError(
+                "Program(test_data=nfold.local_data(...)): each node would evaluate other data. Give what all nodes "
+                "can read: test_data=lambda: dataset."
+            )
         _check_loss(self.loss)
         if self.keywords not in (None, True, False):
             raise ProgramError(f"Program(keywords={one_line(repr(self.keywords))}): it must be True, False or left out")

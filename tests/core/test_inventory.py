@@ -23,8 +23,25 @@ def test_a_file_on_two_nodes_is_refused_with_both():
 
 def test_files_of_one_name_and_two_sizes_are_two_samples():
     refuse_claimed_twice(
-        {"pi1": holding({"a": 1, "b": 2}), "pi2": holding({"a": 2}), "pi3": holding(), "pi4": holding()}
+        {"pi1": holding({"a": 1, "b": 2}), "pi2": holding({"a": 2}), "pi3": holding(), "pi4": holding(digest="e")}
     )
+
+
+def test_two_nodes_that_give_the_same_items_are_refused_with_both():
+    with pytest.raises(
+        ClusterError, match=r"pi1 and pi3 both hold the same 3 samples.* An epoch would visit each twice"
+    ):
+        refuse_claimed_twice({"pi1": holding(), "pi2": holding(digest="e"), "pi3": holding()})
+    unread = {"num_samples": 3, "sample_bytes": 0.0, "num_pinned": 3, "why_pinned": "it draws", "digest": "d"}
+    refuse_claimed_twice({node: Inventory(**unread) for node in ("pi1", "pi2")})
+    refuse_claimed_twice({node: holding(count=0) for node in ("pi1", "pi2")})
+
+
+def test_items_are_kept_for_one_run_and_files_for_all():
+    """Nobody could tell whether items are those that came in an earlier run."""
+    files, items, none = holding({"a": 1}), holding(), holding(count=0)
+    assert data_key({"a": files, "b": none}, "one") == data_key({"a": files, "b": none}, "other")
+    assert data_key({"a": files, "b": items}, "one") != data_key({"a": files, "b": items}, "other")
 
 
 def test_the_key_follows_from_data_and_their_order():

@@ -57,7 +57,7 @@ def test_an_index_that_names_what_cannot_be_a_sample_is_refused(tmp_path, line, 
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere"):
+    with on_node("pi1"), pytest.raises(ProgramError, match=r"nowhere, which .* of pi1, is neither a folder nor a file"):
         nfold.local_data(tmp_path / "nowhere", read=read)()
 
 
@@ -69,6 +69,15 @@ def test_a_function_is_asked_for_each_node(tmp_path):
     with on_node("pi2"):
         assert data() == ["item"]
     assert len(data()) == 0
+
+
+def test_a_node_without_any_can_read_files_that_come_to_it(tmp_path):
+    path = files_in(tmp_path, "1.txt") / "1.txt"
+    (tmp_path / "empty").mkdir()
+    for nothing in (None, tmp_path / "empty"):
+        found = nfold.local_data(lambda _, nothing=nothing: nothing, read=read)()
+        assert (len(found), found.read(path)) == (0, ("1.txt", "1.txt"))
+    assert nfold.local_data(lambda _: None)() == []
 
 
 @pytest.mark.parametrize(

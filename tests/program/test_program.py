@@ -11,6 +11,7 @@ import pytest
 
 from nfold.core.options.averages import Averages
 from nfold.errors import NfoldError, ProgramError
+from nfold.node_data import local_data
 from nfold.program import Program, ProgramSource, describe
 
 FIELDS = {"model": dict, "loss": max, "optimizer": list, "train_data": list, "batch_size": 8}
@@ -245,6 +246,11 @@ def test_an_instance_in_the_place_of_a_function_is_told_what_to_give():
     assert Program(**{**FIELDS, "model": Net, "loss": Net()}).model is Net
     with pytest.raises(ProgramError, match=r"Program\(test_data=...\) must be a function, .*test_data=lambda: dataset"):
         Program(**FIELDS, test_data=[1, 2])
+
+
+def test_test_data_of_each_node_are_refused():
+    with pytest.raises(ProgramError, match=r"test_data=nfold\.local_data.* each node would evaluate other data"):
+        Program(**FIELDS, test_data=local_data(lambda node: [1, 2]))
 
 
 @pytest.mark.parametrize("metrics", [[max], {"accuracy": 0.9}, {5: max}, {"": max}, {"a\nb": max}, None])

@@ -26,6 +26,10 @@ class JobSettings(JobOptions):
     """As declared; None: the machine that the coordinator runs on. Links are measured all the same."""
     samples_folder: str | None = None
     """Where samples are kept that come to nodes which are emulated; None: where each node keeps them for all runs."""
+    keeps_samples: bool = True
+    """False: samples that come to nodes are kept until the job ends alone."""
+    run: str = ""
+    """Names the run among all others."""
     nodes: tuple[str, ...] = ()
     """Node of each rank, dedicated servers last; empty: all ranks on the only node."""
     first_step_limit_s: float = 300.0

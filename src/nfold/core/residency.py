@@ -221,7 +221,7 @@ class NodeData:
     num_samples: int
     num_pinned: int = 0
     digest: str = ""
-    """Of the names of its samples, where they have some: other data may have as many."""
+    """Of names, sizes, times and ends of its files, or of a few items: other data may have as many."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -109,6 +109,17 @@ def test_who_holds_nothing_is_lent_a_few_samples_before_anything_is_measured():
     assert orders(job.all_say("moved", bytes=800, seconds=0.1)) == ["0 profile"]
 
 
+def test_each_run_has_a_place_of_its_own_for_items_and_a_plan_keeps_none():
+    orders_given = []
+    for wishes in ({"run": "one"}, {"run": "other", "keeps_samples": False}):
+        job = placed_job(lives(60), lives(40), **wishes)
+        job.start()
+        job.all_reside()
+        orders_given.append(message(job.told, "reside"))
+    assert orders_given[0]["key"] != orders_given[1]["key"]
+    assert [order["is_kept"] for order in orders_given] == [True, False]
+
+
 def test_a_loan_over_a_link_that_is_too_slow_is_refused():
     slow = Channel(latency_s=0.0, bandwidth_bytes_per_s=1.0, origin="declared")
     one, other = cluster("box", "box-2").nodes

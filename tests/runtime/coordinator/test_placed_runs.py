@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 from harness import difference, graph_of, plain_loop
 from nets import NUM_SAMPLES, images, program
 from torch.utils.data import Subset
@@ -116,6 +117,59 @@ def test_who_holds_nothing_is_lent_a_few_and_given_its_share(tmp_path):
     found = placed(folder)
     assert found.plan.nodes[1].holds > 0
     assert difference(ran.state_dict(), one_device(found.runs)) <= 1e-9
+
+
+def test_files_come_to_a_node_that_has_none(tmp_path):
+    """A desk without data beside a node with a camera."""
+    (tmp_path / "photos").mkdir()
+    for number, item in enumerate(images()):
+        torch.save(item, tmp_path / "photos" / f"{number:03}.pt")
+    photos = local_data(lambda node: tmp_path / "photos" if node == "pi" else None, read=torch.load)
+    folder, mine = RunFolder.create(tmp_path / "run", ""), replace(program("plain"), train_data=photos)
+    ran = played(job(mine, folder, ("pi", "desk"), place="waterfill"))
+    found = placed(folder)
+    assert found.plan.nodes[1].holds > 0
+    assert difference(ran.state_dict(), one_device(found.runs)) <= 1e-9
+
+
+class Corrected(list):
+    """All items, of which a few that no inventory looks at are others than before."""
+
+    def __init__(self) -> None:
+        super().__init__(images())
+        for number in range(NUM_SAMPLES - 4, NUM_SAMPLES - 1):
+            inputs, target = self[number]
+            self[number] = (inputs + 1, target)
+
+
+@pytest.mark.exhaustive
+def test_items_that_were_corrected_between_two_runs_are_sent_again(tmp_path):
+    nodes, asked = ("pi", "desk"), {"place": "waterfill", "steps": 3}
+    played(
+        job(
+            living({"pi": NUM_SAMPLES, "desk": 0}),
+            RunFolder.create(tmp_path / "run", ""),
+            nodes,
+            **asked | {"steps": 1},
+        )
+    )
+    corrected = local_data(lambda node: Corrected() if node == "pi" else None)
+    folder = RunFolder.create(tmp_path / "again", "")
+    ran = played(job(replace(program("plain"), train_data=corrected), folder, nodes, **asked))
+    found, whole = placed(folder), replace(program("plain"), train_data=Corrected)
+    assert found.plan.nodes[1].holds > 4
+    samples = ResidentSamples(found.runs, whole.batch_size, whole.seed)
+    assert difference(ran.state_dict(), plain_loop(whole, 3, 0, samples=samples).state_dict()) <= 1e-9
+
+
+def test_a_plan_alone_keeps_no_samples(tmp_path):
+    options = Options(workers=2, steps=STEPS, evaluate=False, measure=False, place="waterfill")
+    made = Job(living({"pi": NUM_SAMPLES, "desk": 0}), options, NullObserver(), folder=None, plan_only=True)
+    made._settings = replace(made._settings, cluster=machines("pi", "desk"), nodes=("pi", "desk"))
+    for _ in made.play():
+        pass
+    assert made.outcome.placed is not None
+    assert not list((tmp_path / "data").rglob("journal"))
 
 
 def goes_on(folder: RunFolder, *, same: bool) -> Resumed:

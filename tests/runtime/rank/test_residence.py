@@ -1,5 +1,6 @@
 """What a rank takes for the data that live on its node."""
 
+import tempfile
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from nfold.core.residency import SampleMove
 from nfold.errors import ProgramError
 from nfold.node_data import local_data
 from nfold.runtime.rank.residence import load_train, resident_of, samples_sent_to
+from nfold.runtime.samples.record import Record
 
 EVERYWHERE = {"node": "pi", "lives": None}
 
@@ -55,10 +57,21 @@ def test_a_sampler_cannot_say_what_is_visited():
 
 def test_what_comes_to_an_emulated_node_is_kept_in_the_runs_folder(tmp_path):
     own = TensorDataset(torch.zeros(2, 1), torch.zeros(2))
-    order = {"key": "data", "first": 3, "total": 9, "most_bytes": 100, "folder": str(tmp_path)}
+    order = {"key": "data", "first": 3, "total": 9, "most_bytes": 100, "folder": str(tmp_path), "is_kept": True}
     dataset = resident_of(own, "pi", order)
     assert len(dataset) == 9
     assert (tmp_path / ".nfold-samples/data/pi").is_dir()
     moves = [SampleMove(source=0, target=1, spans=((6, 8),)), SampleMove(source=0, target=2, spans=((0, 3),))]
     assert samples_sent_to(dataset, 1, moves).indices == [6, 7]
     dataset.store.close()
+
+
+def test_what_comes_for_a_plan_alone_is_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("NFOLD_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    order = {"key": "data", "first": 0, "total": 9, "most_bytes": None, "folder": None, "is_kept": False}
+    dataset = resident_of([], "pi", order)
+    dataset.store.add(3, Record(b"sample"))
+    assert [path.name for path in tmp_path.iterdir()] != []
+    dataset.store.close()
+    assert [*tmp_path.iterdir()] == []

@@ -53,5 +53,31 @@ def test_files_are_told_by_name_size_and_time(tmp_path):
     found = inventory_of(source, LocalFiles(tmp_path, names, str))
     assert (found.num_samples, found.sample_bytes, len(found.claims)) == (2, 10.0, 2)
     assert inventory_of(source, source()).digest == found.digest
+    (tmp_path / "2.txt").write_text("2.txt2.tx_")
+    assert inventory_of(source, source()).keys != found.keys
+    (tmp_path / "2.txt").write_text("2.txt" * 2)
+    assert inventory_of(source, source()).keys == found.keys
     os.utime(tmp_path / "1.txt", ns=(0, 0))
+    assert inventory_of(source, source()).keys == found.keys
     assert inventory_of(source, source()).digest != found.digest
+
+
+def test_ends_of_long_files_tell_them_apart(tmp_path):
+    for name, data in (("a", b"1" + bytes(20_000)), ("b", bytes(20_000) + b"1"), ("c", bytes(20_001))):
+        (tmp_path / name).write_bytes(data)
+    files = LocalFiles(tmp_path, ["a", "b", "c"], str)
+    assert len({files.ends_crc(index) for index in range(3)}) == 3
+
+
+def test_files_whose_names_no_node_would_take_are_pinned_with_the_reason(tmp_path):
+    (tmp_path / "a\\b").write_text("x")
+    source = nfold.local_data(tmp_path, read=str)
+    found = inventory_of(source, source())
+    assert (found.num_pinned, found.sample_bytes) == (1, 0.0)
+    assert "Rename it" in found.why_pinned
+
+
+def test_parts_of_one_data_set_may_be_alike():
+    first, second = nfold.local_data(nothing), nfold.local_data(nothing)
+    second.part = 3
+    assert inventory_of(first, [1] * 3).digest != inventory_of(second, [1] * 3).digest

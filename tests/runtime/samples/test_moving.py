@@ -1,6 +1,8 @@
 """Samples move among nodes: each is there once, as it was, and no message is left that nobody waits for."""
 
 import threading
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -8,10 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from moving_nodes import nodes_with
 
+from nfold.core import codec
 from nfold.core.residency import SampleMove
 from nfold.errors import ClusterError, InternalError, PeerLost, ProgramError, RunError
 from nfold.node_data import LocalFiles
+from nfold.runtime.rank.sample_moving import SampleMoving
 from nfold.runtime.samples import fetching
+from nfold.runtime.samples.moving import Mover
 from nfold.runtime.samples.store import SampleStore
 
 WAIT_S = 10.0
@@ -168,6 +173,50 @@ def test_a_stopped_move_ends_with_nothing_on_its_way(tmp_path):
             mover.limit(None)
         came = [mover.wait() for mover in movers][1].num_received
         assert came == nodes.stores[1].numbers()[0][1] < 2000
+
+
+def test_one_ask_is_on_its_way_until_somebody_knows_how_large_samples_are(tmp_path):
+    with nodes_with(tmp_path, items(0, 200), []) as nodes:
+        movers = nodes.movers([SampleMove(source=0, target=1, spans=((0, 200),))], bytes_per_s=0)
+        for mover in movers:
+            mover.stop()
+        for mover in movers:
+            mover.limit(None)
+        assert [mover.wait() for mover in movers][1].num_received == fetching.FIRST_COUNT
+
+
+def test_ranks_that_come_to_rest_do_not_wait_for_what_is_sent_slowly(tmp_path):
+    move = SampleMove(source=0, target=1, spans=((0, 50),))
+    order = {"members": [0, 1], "moves": [codec.encode(move)], "needed": None, "link_bytes_per_s": None}
+    with nodes_with(tmp_path, items(0, 50), []) as nodes:
+        ranks = []
+        for transport, data in zip(nodes.transports, nodes.data, strict=True):
+            process: Any = SimpleNamespace(
+                resident=data,
+                orders=SimpleNamespace(fail=lambda error: None),
+                channel=SimpleNamespace(send=lambda message: None),
+            )
+            ranks.append(SampleMoving(process, transport))
+            ranks[-1].begin_beside({**order, "move_bytes_per_s": 0})
+        resting = [threading.Thread(target=rank.rest, daemon=True) for rank in ranks]
+        for thread in resting:
+            thread.start()
+        for thread in resting:
+            thread.join(WAIT_S)
+        assert not any(thread.is_alive() for thread in resting)
+
+
+def test_a_move_that_begins_when_its_peer_is_lost_fails(tmp_path):
+    with nodes_with(tmp_path, items(0, 2), []) as nodes:
+        nodes.transports[1].lose(0, "it was killed")
+        told = []
+        transport, data = nodes.transports[1], nodes.data[1]
+        mover = Mover(
+            transport, [0, 1], 0, [SampleMove(source=0, target=1, spans=((0, 2),))], data, on_failure=told.append
+        )
+        with pytest.raises(PeerLost, match="it was killed"):
+            mover.wait()
+        assert [type(each) for each in told] == [PeerLost]
 
 
 def test_a_closed_move_lets_go_of_readers(tmp_path):

@@ -12,13 +12,16 @@ from hypothesis import strategies as st
 
 from nfold.errors import ClusterError, InternalError, RunError
 from nfold.runtime.samples import kept_files as storing
+from nfold.runtime.samples.file_names import lies_below
 from nfold.runtime.samples.journal import Entry, header, journal_of, packed
-from nfold.runtime.samples.kept_files import StoreInUse
+from nfold.runtime.samples.kept_files import StoreInUse, lock
 from nfold.runtime.samples.record import Record
 from nfold.runtime.samples.store import SampleStore, is_in, spans_of
 
 SAMPLES = {7: Record(b"seven"), 2: Record(b"two!", "cats/2.jpg"), 9: Record(b"nine" * 3), 3: Record(b"3", "a b")}
-NAMES = st.text(st.characters(blacklist_characters="/\0", blacklist_categories=["Cs"]), max_size=8)
+NAMES = st.text(st.characters(blacklist_characters="/\0", blacklist_categories=["Cs"]), max_size=8).filter(
+    lambda name: not name or lies_below(name)
+)
 
 
 def put_into(store, samples):
@@ -128,7 +131,45 @@ def test_what_the_disk_changes_later_is_told(tmp_path):
     (tmp_path / "items-0").write_bytes(b"sevem")
     with pytest.raises(RunError, match=r"sample 7 .* is not what was written"):
         store.bytes_of(7)
+    assert 7 not in store
     store.close()
+
+
+def test_a_file_that_was_changed_is_told_at_its_first_use_and_fetched_again(tmp_path):
+    store = SampleStore(tmp_path)
+    put_into(store, SAMPLES)
+    (tmp_path / "files" / "2" / "cats" / "2.jpg").write_bytes(b"TWO!")
+    with pytest.raises(RunError, match=r"sample 2 .* is not what was written .* fetched again"):
+        store.path(2)
+    assert 2 not in store
+    store.add(2, SAMPLES[2])
+    assert store.path(2).read_bytes() == b"two!"
+    assert held_by(store) == SAMPLES
+    store.close()
+
+
+@pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: path.write_bytes(b"")])
+def test_files_that_somebody_removed_or_cut_off_are_not_there_any_more(tmp_path, monkeypatch, change):
+    store = SampleStore(tmp_path)
+    put_into(store, SAMPLES)
+    store.close()
+    change(tmp_path / "files" / "2" / "cats" / "2.jpg")
+    monkeypatch.setattr(storing, "UNSURE_BYTES", 2)
+    store = SampleStore(tmp_path)
+    assert held_by(store) == {number: record for number, record in SAMPLES.items() if number != 2}
+    store.close()
+
+
+def test_a_store_of_nothing_leaves_nothing_behind(tmp_path):
+    SampleStore(tmp_path / "store").close()
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_what_is_not_kept_is_removed_at_the_end(tmp_path):
+    store = SampleStore(tmp_path / "store", is_kept=False)
+    put_into(store, SAMPLES)
+    store.close()
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_full_store_says_how_full_it_is(tmp_path):
@@ -270,3 +311,26 @@ def test_spans_name_each_number_once(numbers):
     spans = spans_of(numbers)
     assert [number for first, end in spans for number in range(first, end)] == sorted(numbers)
     assert all(end < first for (_, end), (first, _) in itertools.pairwise(spans))
+
+
+def test_what_others_put_into_its_folder_is_passed_by(tmp_path):
+    store = SampleStore(tmp_path)
+    put_into(store, SAMPLES)
+    store.close()
+    for name in (".DS_Store", "7.bak", "12"):
+        (tmp_path / "files" / name).write_text("not ours")
+    (tmp_path / "files" / "notes").mkdir()
+    again = SampleStore(tmp_path)
+    assert held_by(again) == SAMPLES
+    again.close()
+
+
+def test_who_opens_a_store_that_is_just_being_removed_does_not_get_it(tmp_path):
+    (tmp_path / "lock").write_text("")
+    with open(tmp_path / "lock", "r+b") as file:
+        (tmp_path / "lock").unlink()
+        with pytest.raises(StoreInUse):
+            lock(tmp_path, file.fileno())
+        (tmp_path / "lock").write_text("another one")
+        with pytest.raises(StoreInUse):
+            lock(tmp_path, file.fileno())

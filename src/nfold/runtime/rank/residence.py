@@ -14,7 +14,7 @@ from nfold.runtime.control.channel import Message
 from nfold.runtime.data.loaded_program import load_dataset
 from nfold.runtime.data.ordering import check_no_sampler
 from nfold.runtime.samples.resident_dataset import ResidentDataset
-from nfold.runtime.samples.store_folder import open_store
+from nfold.runtime.samples.store_folder import open_store, temporary_store
 
 
 def load_train(program: Program, order: Message) -> tuple[Any, LocalData | None]:
@@ -51,7 +51,9 @@ def _part_of(dataset: Any, lives: Mapping[str, int]) -> LocalData:
             "together. Make both agree: change `samples` of its [[node]]s."
         )
     part = range(lives["first"], lives["first"] + lives["count"])
-    return local_data(lambda _: Subset(dataset, part), pinned=lives["pinned"])
+    source = local_data(lambda _: Subset(dataset, part), pinned=lives["pinned"])
+    source.part = part.start
+    return source
 
 
 def resident_of(base: Any, node: str, order: Message) -> ResidentDataset:
@@ -65,6 +67,8 @@ def resident_of(base: Any, node: str, order: Message) -> ResidentDataset:
     Raises:
         ClusterError: there is no place.
     """
+    if not order["is_kept"]:
+        return ResidentDataset(base, order["first"], order["total"], temporary_store(order["most_bytes"]))
     environment = os.environ if order["folder"] is None else {**os.environ, "NFOLD_DATA": order["folder"]}
     store = open_store(order["key"], node, order["most_bytes"], environment)
     return ResidentDataset(base, order["first"], order["total"], store)

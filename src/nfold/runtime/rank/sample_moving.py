@@ -41,6 +41,7 @@ class SampleMoving:
         """Move no more: all ranks have been told to come to rest."""
         if self._mover is not None:
             self._mover.stop()
+            self._mover.limit(None)  # no gradients are in the way any more
             self._mover.wait()
             self._mover = None
 

@@ -48,6 +48,11 @@ class _Source:
     came: int = 0
 
     @property
+    def most_asks(self) -> int:
+        """How many may be on their way: one until a sample's size is known, which may be large."""
+        return MOST_ASKS if self.came else 1
+
+    @property
     def count(self) -> int:
         """How many samples to ask for at once."""
         if not self.came:
@@ -116,7 +121,7 @@ class Fetcher:
 
     def _ask_on(self, source: _Source) -> None:
         """Ask for what may be on its way, too, or say that this was all."""
-        while source.wanted and len(source.asked) < MOST_ASKS:
+        while source.wanted and len(source.asked) < source.most_asks:
             first, end, epoch = source.wanted.popleft()
             count = min(end - first, source.count)
             if first + count < end:

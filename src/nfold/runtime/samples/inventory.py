@@ -6,6 +6,7 @@ from typing import Any
 from nfold.core.inventory import Inventory, keys_of
 from nfold.errors import ProgramError
 from nfold.node_data import LocalData, LocalFiles
+from nfold.runtime.samples.file_names import lies_below
 from nfold.runtime.samples.resident_dataset import records_of
 
 _LOOKED_AT = 8
@@ -22,7 +23,7 @@ def inventory_of(source: LocalData, dataset: Any) -> Inventory:
     count = len(dataset)
     if isinstance(dataset, LocalFiles):
         return _inventory_of_files(source, dataset)
-    digest, num_bytes, looked_at = hashlib.blake2b(str(count).encode()), 0, _places(count)
+    digest, num_bytes, looked_at = hashlib.blake2b(f"{count} {source.part}".encode()), 0, _places(count)
     try:
         for record in records_of(dataset, looked_at):
             digest.update(record.data)
@@ -37,14 +38,20 @@ def inventory_of(source: LocalData, dataset: Any) -> Inventory:
 
 
 def _inventory_of_files(source: LocalData, files: LocalFiles) -> Inventory:
-    sizes = {name: files.size(index) for index, name in enumerate(files.names)}
+    told = {name: f"{files.size(index)} {files.ends_crc(index)}" for index, name in enumerate(files.names)}
     digest = hashlib.blake2b()
-    for index, (name, size) in enumerate(sizes.items()):
-        digest.update(f"{name}\0{size}\0{files.changed_ns(index)}\n".encode("utf-8", "surrogateescape"))
-    mean = sum(sizes.values()) / len(sizes) if sizes else 0.0
-    pinned = source.num_pinned(len(sizes))
+    for index, (name, each) in enumerate(told.items()):
+        digest.update(f"{name}\0{each}\0{files.changed_ns(index)}\n".encode("utf-8", "surrogateescape"))
+    count = len(files)
+    mean = sum(map(files.size, range(count))) / count if count else 0.0
+    odd = next((name for name in files.names if not lies_below(name)), None)
     return Inventory(
-        num_samples=len(sizes), sample_bytes=mean, num_pinned=pinned, digest=digest.hexdigest(), keys=keys_of(sizes)
+        num_samples=count,
+        sample_bytes=mean if odd is None else 0.0,
+        num_pinned=source.num_pinned(count) if odd is None else count,
+        why_pinned="" if odd is None else f"no node would take a file of the name {odd!r}. Rename it.",
+        digest=digest.hexdigest(),
+        keys=keys_of(told),
     )
 
 

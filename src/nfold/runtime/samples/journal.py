@@ -3,12 +3,14 @@
     magic 8, volume 4 | number 8, offset 8, length 8, crc32 of the sample 4, length of name 2, name, crc32 of all 4 | ..
 
 An entry is written when its sample is, so what it names is there. What a killed process left half written at the end
-has no right checksum and is dropped.
+has no right checksum and is dropped; so is an entry whose name leads out of the store.
 """
 
 import struct
 import zlib
 from typing import NamedTuple
+
+from nfold.runtime.samples.file_names import lies_below
 
 _MAGIC = b"nfoldS1\n"
 IN_A_FILE = (1 << 64) - 1
@@ -70,4 +72,4 @@ def _entry_at(journal: bytes, place: int) -> tuple[Entry, int] | None:
     if end > len(journal) or _CRC.unpack_from(journal, crc_at)[0] != zlib.crc32(journal[place:crc_at]):
         return None
     name = journal[name_at:crc_at].decode("utf-8", "surrogateescape")
-    return Entry(number, offset, length, crc, name), end
+    return (Entry(number, offset, length, crc, name), end) if not name or lies_below(name) else None

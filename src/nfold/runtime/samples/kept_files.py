@@ -17,7 +17,8 @@ import zlib
 from collections.abc import Collection
 from pathlib import Path
 
-from nfold.errors import ClusterError
+from nfold.errors import ClusterError, InternalError
+from nfold.runtime.samples.file_names import lies_below
 from nfold.runtime.samples.journal import IN_A_FILE, Entry, header, journal_of, packed
 from nfold.runtime.samples.record import Record
 
@@ -46,7 +47,10 @@ class KeptFiles:
         with contextlib.ExitStack() as closing:
             self._closing = closing
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _lock(folder, self._opened("lock"))
+            descriptor = self._opened("lock")
+            lock(folder, descriptor)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
             self._recover()
             self._closing = closing.pop_all()
 
@@ -56,7 +60,13 @@ class KeptFiles:
         return sum(entry.length for entry in self.entries.values())
 
     def path(self, entry: Entry) -> Path:
-        """Return where a sample is that is a file."""
+        """Return where a sample is that is a file.
+
+        Raises:
+            InternalError: its name leads elsewhere.
+        """
+        if not lies_below(entry.name):
+            raise InternalError(f"sample {entry.number} has the name {entry.name!r}, which leads out of {self.folder}")
         return self.folder / "files" / str(entry.number) / entry.name
 
     def read(self, entry: Entry) -> bytes | None:
@@ -101,7 +111,9 @@ class KeptFiles:
         items, end, stays = self._opened(_volume(self._volume + 1)), 0, list[Entry]()
         for entry in [self.entries[number] for number in numbers]:
             moved = entry
-            if not entry.name and (data := self.read(entry)) is not None:
+            if not entry.name:
+                if (data := self.read(entry)) is None:  # the disk has lost it
+                    continue
                 _write(items, data, end)
                 moved, end = entry._replace(offset=end), end + entry.length
             stays.append(moved)
@@ -116,7 +128,14 @@ class KeptFiles:
         self._remove_unknown()
 
     def close(self) -> None:
-        """Let others use them."""
+        """Let others use them; where there are none, leave nothing behind."""
+        if not self.entries:
+            for name in ("journal", _volume(self._volume), "lock"):
+                (self.folder / name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # something else lies there
+                (self.folder / "files").rmdir()
+            with contextlib.suppress(OSError):
+                self.folder.rmdir()
         self._closing.close()
 
     def _opened(self, name: str) -> int:
@@ -138,6 +157,15 @@ class KeptFiles:
         if not told.end:
             _write(self._journal, header(self._volume), 0)
         self._remove_unknown()
+        there = [number for number, entry in self.entries.items() if not entry.name or self._has_file(entry)]
+        if len(there) < len(self.entries):  # somebody has removed files, or cut them off
+            self.keep_only(there)
+
+    def _has_file(self, entry: Entry) -> bool:
+        try:
+            return os.stat(self.path(entry)).st_size == entry.length
+        except OSError:
+            return False
 
     def _is_whole(self, entries: list[Entry]) -> bool:
         """Whether the last of these samples are what was written."""
@@ -161,7 +189,7 @@ class KeptFiles:
             if path.name != _volume(self._volume):
                 path.unlink()
         for path in (self.folder / "files").glob("*"):
-            if int(path.name) not in self.entries:
+            if path.name.isdecimal() and path.is_dir() and int(path.name) not in self.entries:
                 shutil.rmtree(path)
 
     # Writing
@@ -187,17 +215,22 @@ def _volume(number: int) -> str:
     return f"items-{number}"
 
 
-def _lock(folder: Path, descriptor: int) -> None:
+def lock(folder: Path, descriptor: int) -> None:
+    """Take the lock of a store, until its file is closed.
+
+    Raises:
+        StoreInUse: another process has it, or has just removed the store.
+    """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not (os.path.exists(folder / "lock") and os.path.samestat(os.stat(folder / "lock"), os.fstat(descriptor))):
+            raise BlockingIOError
     except BlockingIOError:
         who = os.pread(descriptor, 40, 0).decode(errors="replace").strip()
         raise StoreInUse(
             f"the samples in {folder} are used by {who or 'another process'}: another run trains on these data here. "
             "Wait for its end, or stop it."
         ) from None
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
 
 
 def _write_file(path: Path, data: bytes) -> None:

@@ -2,7 +2,7 @@
 
     fetches                                    sends
     ask k: count samples from first on   -->
-                                         <--   head k: piece bytes, and length, crc32, length of name of each sample
+                                         <--   head k: piece bytes; of each sample length, crc32, length of name
                                          <--   pieces: all names and samples of that answer, one behind the other
     ask k: 0 samples, it is the last one -->
 
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from nfold.errors import InternalError, RunError
+from nfold.runtime.samples.file_names import lies_below
 from nfold.runtime.samples.record import Record
 from nfold.transport.tags import Use, tag_of
 
@@ -87,7 +88,7 @@ class Answer:
 def answer_with(records: Sequence[Record], piece_bytes: int) -> Answer:
     """Return what is sent of samples."""
     named = [(record.name.encode("utf-8", "surrogateescape"), record.data) for record in records]
-    samples = [_SAMPLE.pack(len(data), zlib.crc32(data), len(name)) for name, data in named]
+    samples = [_SAMPLE.pack(len(data), _crc(name, data), len(name)) for name, data in named]
     body = b"".join(part for pair in named for part in pair)
     return Answer(_HEAD.pack(piece_bytes) + b"".join(samples), body, piece_bytes)
 
@@ -98,7 +99,7 @@ class Head:
 
     piece_bytes: int
     samples: tuple[tuple[int, int, int], ...]
-    """Length, crc32 and length of the name of each."""
+    """Length, crc32 of name and bytes, and length of the name of each."""
 
     @property
     def num_bytes(self) -> int:
@@ -121,15 +122,25 @@ def records_in(head: Head, body: memoryview, first: int, source: int) -> Iterato
         source: the rank that sent them.
 
     Raises:
-        RunError: one is not what was read there.
+        RunError: one is not what was read there, or has a name that leads out of its folder.
     """
     place = 0
     for number, (length, crc, name_length) in enumerate(head.samples, first):
-        name, place = bytes(body[place : place + name_length]), place + name_length
+        encoded, place = bytes(body[place : place + name_length]), place + name_length
         data, place = bytes(body[place : place + length]), place + length
-        if zlib.crc32(data) != crc:
+        if _crc(encoded, data) != crc:
             raise RunError(
-                f"sample {number} came from rank {source} with checksum {zlib.crc32(data):08x}, and had {crc:08x}: it "
-                "was changed on its way, or in memory. Let the run go on with --resume, and it is fetched again."
+                f"sample {number} came from rank {source} with checksum {_crc(encoded, data):08x}, and had {crc:08x}: "
+                "it was changed on its way, or in memory. Let the run go on with --resume, and it is fetched again."
             )
-        yield number, Record(data, name.decode("utf-8", "surrogateescape"))
+        name = encoded.decode("utf-8", "surrogateescape")
+        if name and not lies_below(name):
+            raise RunError(
+                f"sample {number} came from rank {source} as the file {name[:80]!r}, which does not lie below a "
+                "folder. It was not kept. See what runs on that node."
+            )
+        yield number, Record(data, name)
+
+
+def _crc(name: bytes, data: bytes) -> int:
+    return zlib.crc32(data, zlib.crc32(name))

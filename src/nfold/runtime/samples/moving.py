@@ -60,6 +60,7 @@ class Mover:
         self._store, self._on_failure, self._clock = dataset.store, on_failure, clock
         self._lock = threading.Lock()
         self._failure: Exception | None = None
+        self._left, self._done = 2, threading.Event()
         self._is_closed = False
         self._begin_s = self._end_s = clock()
         self._pacer = Pacer(bytes_per_s)
@@ -69,8 +70,6 @@ class Mover:
         self._fetcher = Fetcher(transport, moving, wanted, self._store)
         self._store.expect(is_expecting=True)
         transport.on_failure_too(self._fail)
-        self._left = 2
-        self._done = threading.Event()
         for name, side in (("nfold-send", self._sender), ("nfold-fetch", self._fetcher)):
             threading.Thread(target=self._run, args=(side,), name=name, daemon=True).start()
 

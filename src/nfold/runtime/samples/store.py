@@ -1,5 +1,8 @@
 """Keeps samples that have come to a node, over runs and crashes, within the room that it may take; readers may wait."""
 
+import contextlib
+import errno
+import shutil
 import threading
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -10,6 +13,7 @@ from nfold.core.text.units import size
 from nfold.errors import ClusterError, InternalError, RunError
 from nfold.runtime.samples.journal import Entry
 from nfold.runtime.samples.kept_files import KeptFiles
+from nfold.runtime.samples.old_stores import OldStores
 from nfold.runtime.samples.record import Record
 
 _ELSEWHERE = "Free some room, or let NFOLD_DATA name a folder that has it."
@@ -20,18 +24,24 @@ _LONGEST_NAME = (1 << 16) - 1
 class SampleStore:
     """Samples by number. All threads of its process may use it."""
 
-    def __init__(self, folder: Path, most_bytes: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, most_bytes: int | None = None, *, old: OldStores | None = None, is_kept: bool = True
+    ) -> None:
         """Open a store, or make one.
 
         Args:
             folder: that holds it.
-            most_bytes: of all samples in it; None: as many as the disk has room for.
+            most_bytes: of all samples in it and in old ones; None: as many as the disk has room for.
+            old: stores of other data, which give way to this one.
+            is_kept: False: it is removed when it is closed.
 
         Raises:
             StoreInUse: another process has it.
             ClusterError: it cannot be written.
         """
-        self._most_bytes = most_bytes
+        self._most_bytes, self._old, self._is_kept = most_bytes, old or OldStores([]), is_kept
+        self._checked: set[int] = set()
+        """Files that were read since it was opened, and are what was written."""
         self._changed = threading.Condition()
         self._needed: Spans | None = None
         self._is_expecting = False
@@ -64,26 +74,25 @@ class SampleStore:
 
         Raises:
             InternalError: it is not there.
-            RunError: it is not what was written.
+            RunError: it is not what was written, and is dropped.
         """
         with self._changed:
-            data = self._files.read(self._entry(number))
-        if data is None:
-            raise RunError(
-                f"sample {number} in {self._files.folder} is not what was written there: the disk has lost or changed "
-                "it. Remove that folder, and let the run go on with --resume."
-            )
-        return data
+            return self._read(self._entry(number))
 
     def path(self, number: int) -> Path:
         """Return where the file is that a sample is.
 
         Raises:
             InternalError: it is not there, or is none.
+            RunError: it is not what was written, and is dropped.
         """
         entry = self._entry(number)
         if not entry.name:
             raise InternalError(f"sample {number} in {self._files.folder} is no file")
+        with self._changed:
+            if number not in self._checked:
+                self._read(entry)
+                self._checked.add(number)
         return self._files.path(entry)
 
     def add(self, number: int, record: Record) -> None:
@@ -97,7 +106,7 @@ class SampleStore:
                 return
             try:
                 self._make_room(number, record)
-                self._files.add(number, record)
+                self._add(number, record)
             except OSError as error:
                 raise ClusterError(
                     f"sample {number} ({size(len(record.data))}) cannot be kept in {self._files.folder}, which has "
@@ -118,6 +127,8 @@ class SampleStore:
     def close(self) -> None:
         """Let others use it."""
         self._files.close()
+        if not self._is_kept:
+            shutil.rmtree(self._files.folder, ignore_errors=True)
 
     # Waiting for what is on its way
 
@@ -149,6 +160,29 @@ class SampleStore:
                 raise self._failure
         raise InternalError(f"sample {number} is neither in {self._files.folder} nor on its way")
 
+    # Samples
+
+    def _read(self, entry: Entry) -> bytes:
+        data = self._files.read(entry)
+        if data is None:
+            with contextlib.suppress(OSError):  # then it is found again next time
+                self._drop_all_but(number for number in self._files.entries if number != entry.number)
+            raise RunError(
+                f"sample {entry.number} in {self._files.folder} is not what was written there: the disk has lost or "
+                "changed it. Let the run go on with --resume, and it is fetched again."
+            )
+        return data
+
+    def _add(self, number: int, record: Record) -> None:
+        """Write a sample; where the disk is full, older stores give way."""
+        try:
+            self._files.add(number, record)
+        except OSError as error:
+            if error.errno != errno.ENOSPC or not self._old.used_bytes:
+                raise
+            self._old.free(len(record.data))
+            self._add(number, record)
+
     # Room
 
     def _entry(self, number: int) -> Entry:
@@ -161,16 +195,18 @@ class SampleStore:
             raise ClusterError(f"sample {number} cannot be kept: its name, {record.name[:40]}.., is too long.")
         if self._most_bytes is None:
             return
+        if self._used_bytes + self._old.used_bytes + len(record.data) > self._most_bytes:
+            self._old.free(self._used_bytes + self._old.used_bytes + len(record.data) - self._most_bytes)
         if self._used_bytes + len(record.data) > self._most_bytes and self._needed is not None:
-            self._drop(self._needed)
+            self._drop_all_but(number for number in self._files.entries if is_in(self._needed, number))
         if self._used_bytes + len(record.data) > self._most_bytes:
             raise ClusterError(
                 f"sample {number} ({size(len(record.data))}) has no room in {self._files.folder}: it may hold "
                 f"{size(self._most_bytes)} and holds {size(self._used_bytes)}. Give the node more storage."
             )
 
-    def _drop(self, needed: Spans) -> None:
-        stays = [number for number in self._files.entries if is_in(needed, number)]
+    def _drop_all_but(self, numbers: Iterable[int]) -> None:
+        stays = [*numbers]
         if len(stays) < len(self._files.entries):
             self._files.keep_only(stays)
             self._used_bytes = self._files.used_bytes

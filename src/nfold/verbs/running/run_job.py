@@ -2,6 +2,7 @@
 
 import contextlib
 import queue
+import secrets
 import signal
 import time
 import traceback
@@ -68,6 +69,8 @@ class Job:
             settings,
             begun=resumed.begun if resumed else None,
             measures_for=measures_for,
+            run=secrets.token_hex(8),
+            keeps_samples=not settings.plan_only and (folder is not None or not options.emulated),
             samples_folder=str(folder.path.absolute()) if folder is not None and options.emulated else None,
         )
         self._clock, self._begun_s = clock, begun_s

@@ -112,7 +112,9 @@ def _check_new(found: NodeData) -> None:
 def _refuse_changed(was: NodeData, found: NodeData) -> None:
     others = f"{count(was.num_samples, 'sample')}, and holds {found.num_samples}"
     if was.num_samples == found.num_samples:
-        others = f"{count(was.num_samples, 'sample')}, and holds as many of other names or sizes"
+        others = (
+            f"{count(was.num_samples, 'sample')}, and holds as many others, by their names, sizes, times or contents"
+        )
     raise ProgramError(f"the run was begun when {was.node} held {others} now. Put them back, or begin a new run.")
 
 

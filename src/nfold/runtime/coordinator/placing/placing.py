@@ -74,7 +74,7 @@ class Placing:
         inventories = inventories_of(self._nodes, [ready[rank] for rank in sorted(ready)])
         self._members, self._numbers = numbered(self._kept, members_of(inventories))
         self._sample_bytes = self._kept.sample_bytes if self._kept else mean_bytes(inventories.values())
-        self._key = self._kept.key if self._kept else data_key(inventories)
+        self._key = self._kept.key if self._kept else data_key(inventories, settings.run)
         self._found = tuple(self._members[number] for number in self._numbers)
         self._batch_size = ready[0]["batch_size"]
         if settings.loaders:
@@ -102,7 +102,7 @@ class Placing:
         """Tell each rank the numbers of its samples; return what ranks told, and what follows from all samples."""
         spans = spans_of(self._members)
         everywhere = {"do": "reside", "total": spans[-1][1], "key": self._key, "steps": self._settings.steps}
-        everywhere["folder"] = self._settings.samples_folder
+        everywhere |= {"folder": self._settings.samples_folder, "is_kept": self._settings.keeps_samples}
         orders = [
             cmd.Order((rank,), {**everywhere, "first": spans[number][0], "most_bytes": self._room_bytes(rank)})
             for rank, number in enumerate(self._numbers)
