@@ -15,8 +15,11 @@ from nfold.errors import PlanError, ProgramError
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.job_planning import build_orders
+from nfold.runtime.coordinator.placing.inventories import as_called
 from nfold.runtime.coordinator.placing.loans import LENT
+from nfold.runtime.coordinator.rank_requests import RankRequests
 from nfold.runtime.coordinator.same_on_all_ranks import Other, check_alike
+from nfold.runtime.failures.first_cause import Postmortem
 
 PLACED = PlacedRun(
     first_step=0,
@@ -154,6 +157,25 @@ def test_a_run_does_not_go_on_where_it_would_move_what_is_pinned_now():
     job.start()
     told = str(failure(job.all_reside()))
     assert told.startswith("box pins 5 samples, and the run was to train on 5 of them on other nodes.")
+
+
+def test_the_one_node_of_a_run_may_be_called_otherwise():
+    was = (NodeData(node="box", num_samples=60, digest="60"),)
+    kept = PlacedData(members=was, key="key", sample_bytes=1.0, runs=(), plan=None)
+    assert as_called(kept, (replace(was[0], node="moved"),)) == was
+    other = (NodeData(node="moved", num_samples=60, digest="others"),)
+    assert as_called(kept, other) == other
+
+
+def test_what_moves_while_ranks_come_to_rest_is_told():
+    requests = RankRequests(Postmortem())
+    flow = requests.ask((0,), {"do": "drop"}, "dropped")
+    next(flow)
+    flow.send(ev.Received(0, {"is": "moved", "bytes": 7, "seconds": 1.0}, None))
+    with pytest.raises(StopIteration):
+        flow.send(ev.Received(0, {"is": "dropped"}, None))
+    told = next(requests.ask((0,), {"do": "finish"}, "finished"))
+    assert told[0] == cmd.Moved(7, 1.0, beside_training=True)
 
 
 def test_a_loan_over_a_link_that_is_too_slow_is_refused():

@@ -20,6 +20,7 @@ class SampleMoving:
     def __init__(self, process: Process, transport: GenerationTransport) -> None:
         self._process, self._transport = process, transport
         self._mover: Mover | None = None
+        self._reporting: threading.Thread | None = None
         self._num_orders = 0
 
     def before_training(self, order: Message) -> Message:
@@ -36,7 +37,8 @@ class SampleMoving:
         """Begin to move what an order to build says, and report it when it is through. What fails ends the rank."""
         if moves := _moves_of(order):
             mover = self._begin(order["members"], moves, order)
-            threading.Thread(target=self._report, args=(mover,), name="nfold-moved", daemon=True).start()
+            self._reporting = threading.Thread(target=self._report, args=(mover,), name="nfold-moved", daemon=True)
+            self._reporting.start()
 
     def rest(self) -> None:
         """Move no more: all ranks have been told to come to rest."""
@@ -44,6 +46,9 @@ class SampleMoving:
             self._mover.stop()
             self._mover.wait()
             self._mover = None
+        if self._reporting is not None:
+            self._reporting.join()  # what has moved is told before that this rank has come to rest
+            self._reporting = None
 
     def close(self) -> None:
         """End at once, whatever is on its way."""

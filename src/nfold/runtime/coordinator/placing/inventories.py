@@ -95,6 +95,19 @@ def why_pinned(inventories: Mapping[str, Inventory]) -> list[str]:
     ]
 
 
+def as_called(kept: PlacedData | None, found: Sequence[NodeData]) -> tuple[NodeData, ...]:
+    """Return the one node of a run that names none, called as when the run began: its host may have another name.
+
+    Args:
+        kept: of the run so far; None: it begins.
+        found: on the node.
+    """
+    was = kept.members if kept is not None else ()
+    if len(was) == len(found) == 1 and was[0].digest == found[0].digest:
+        return (replace(found[0], node=was[0].node),)
+    return tuple(found)
+
+
 def numbered(kept: PlacedData | None, found: Sequence[NodeData]) -> tuple[tuple[NodeData, ...], tuple[int, ...]]:
     """Return all members that a run has had, by number, and the number of each rank's.
 

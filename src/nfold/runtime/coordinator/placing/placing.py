@@ -24,6 +24,7 @@ from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
 from nfold.runtime.coordinator.placing.beside_training import needed_by
 from nfold.runtime.coordinator.placing.going_on import lists_at, refuse_pinned_elsewhere, repairs, stages
 from nfold.runtime.coordinator.placing.inventories import (
+    as_called,
     check_settings,
     inventories_of,
     mean_bytes,
@@ -71,7 +72,9 @@ class Placing:
         self._nodes, self._first_step = tuple(nodes), first_step
         self._kept = settings.begun.placed if settings.begun else None
         inventories = inventories_of(self._nodes, [ready[rank] for rank in sorted(ready)])
-        self._members, self._numbers = numbered(self._kept, members_of(inventories))
+        found = members_of(inventories)
+        found = found if settings.nodes else as_called(self._kept, found)
+        self._members, self._numbers = numbered(self._kept, found)
         self._sample_bytes = self._kept.sample_bytes if self._kept else mean_bytes(inventories.values())
         self._key = self._kept.key if self._kept else data_key(inventories)
         self._found = tuple(self._members[number] for number in self._numbers)
@@ -179,7 +182,8 @@ class Placing:
                 self._requests.say(*(cmd.Noted(text) for text in self.data.plan.sentences))
         self._requests.say(cmd.Placed(self.data))
         run = self.data.runs[-1]
-        check_least(self.data.runs, self._batch_size, known.graph)  # before anything has moved for it
+        least = (self.data.runs, self._batch_size, known.graph, ready["seed"])
+        check_least(*least)  # before anything has moved for it
         _check_chunks(ready, run, self._settings)
         settings = replace(
             planning.settings, workers=len(run.members), nodes=run.nodes if planning.settings.nodes else ()
