@@ -1,6 +1,8 @@
 """Looks at what lives on a node: how much, how large, and whether it can be sent."""
 
 import hashlib
+from collections.abc import Collection
+from statistics import fmean, pstdev
 from typing import Any
 
 from nfold.core.inventory import Inventory, keys_of
@@ -22,18 +24,24 @@ def inventory_of(source: LocalData, dataset: Any) -> Inventory:
     count = len(dataset)
     if isinstance(dataset, LocalFiles):
         return _inventory_of_files(source, dataset)
-    digest, num_bytes, looked_at = hashlib.blake2b(str(count).encode()), 0, _places(count)
+    digest, sizes, looked_at = hashlib.blake2b(str(count).encode()), list[int](), _places(count)
     try:
         for record in records_of(dataset, looked_at):
             digest.update(record.data)
-            num_bytes += len(record.data)
+            sizes.append(len(record.data))
     except ProgramError as error:
         return Inventory(
             num_samples=count, sample_bytes=0.0, num_pinned=count, why_pinned=str(error), digest=digest.hexdigest()
         )
-    mean = num_bytes / len(looked_at) if looked_at else 0.0
+    mean, deviation = _spread(sizes)
     pinned = source.num_pinned(count)
-    return Inventory(num_samples=count, sample_bytes=mean, num_pinned=pinned, digest=digest.hexdigest())
+    return Inventory(
+        num_samples=count,
+        sample_bytes=mean,
+        deviation_bytes=deviation,
+        num_pinned=pinned,
+        digest=digest.hexdigest(),
+    )
 
 
 def _inventory_of_files(source: LocalData, files: LocalFiles) -> Inventory:
@@ -41,11 +49,21 @@ def _inventory_of_files(source: LocalData, files: LocalFiles) -> Inventory:
     digest = hashlib.blake2b()
     for index, (name, size) in enumerate(sizes.items()):
         digest.update(f"{name}\0{size}\0{files.changed_ns(index)}\n".encode("utf-8", "surrogateescape"))
-    mean = sum(sizes.values()) / len(sizes) if sizes else 0.0
+    mean, deviation = _spread(sizes.values())
     pinned = source.num_pinned(len(sizes))
     return Inventory(
-        num_samples=len(sizes), sample_bytes=mean, num_pinned=pinned, digest=digest.hexdigest(), keys=keys_of(sizes)
+        num_samples=len(sizes),
+        sample_bytes=mean,
+        deviation_bytes=deviation,
+        num_pinned=pinned,
+        digest=digest.hexdigest(),
+        keys=keys_of(sizes),
     )
+
+
+def _spread(sizes: Collection[int]) -> tuple[float, float]:
+    """Return mean and standard deviation of sizes; 0 and 0 of none."""
+    return (fmean(sizes), pstdev(sizes)) if sizes else (0.0, 0.0)
 
 
 def _places(count: int) -> list[int]:

@@ -76,6 +76,7 @@ class Placing:
         found = found if settings.nodes else as_called(self._kept, found)
         self._members, self._numbers = numbered(self._kept, found)
         self._sample_bytes = self._kept.sample_bytes if self._kept else mean_bytes(inventories.values())
+        self._deviation_bytes = max(each.deviation_bytes for each in inventories.values())
         self._key = self._kept.key if self._kept else data_key(inventories)
         self._found = tuple(self._members[number] for number in self._numbers)
         self._batch_size = ready[0]["batch_size"]
@@ -197,7 +198,9 @@ class Placing:
         epochs = -(-run_steps.total_steps // run_steps.steps_per_epoch) - epoch
         lists = self._lists
         traffic: TrafficKind = "server" if self._settings.strategy == "ps" else "ring"
-        problem = question_of(facts, self._found, lists, self._sample_bytes, epochs=max(1, epochs), traffic=traffic)
+        problem = question_of(
+            facts, self._found, lists, self._sample_bytes, self._deviation_bytes, epochs=max(1, epochs), traffic=traffic
+        )
         plan = place(problem, self._method)
         run = placed_run(plan, self._numbers, first_step=self._first_step, first_epoch=epoch, sites=problem.sites)
         run = replace(run, in_a_row=known.graph.least_chunk)
