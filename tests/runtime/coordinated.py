@@ -36,6 +36,7 @@ READY = {
         "not_means": [],
         "metrics": ["test_loss"],
         "batch_size": 25,
+        "seed": 0,
         "epochs": 2,
         "chunks": None,
         "loaders": 0,

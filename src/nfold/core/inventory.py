@@ -20,6 +20,8 @@ class Inventory:
     num_samples: int
     sample_bytes: float
     """Of one, as it is sent, on average; 0 where there is none, or none can be sent."""
+    deviation_bytes: float = 0.0
+    """By how much the bytes of one deviate from that: the standard deviation of those that were looked at."""
     num_pinned: int
     why_pinned: str = ""
     """Why none can be sent, if that is so and the user has not said it."""

@@ -43,9 +43,9 @@ def test_chunks_that_pass_other_ranks_are_refused(strategy, chunks, counts):
 
 
 def test_single_samples_are_refused_where_a_program_computes_nothing_on_them():
-    check_least([placed(99, 1)], 20, ONE)
+    check_least([placed(99, 1)], 20, ONE, 0)
     with pytest.raises(PlanError) as refused:
-        check_least([placed(99, 1)], 20, TWO)
+        check_least([placed(99, 1)], 20, TWO, 0)
     assert str(refused.value) == (
         "rank 1 (pi1) would train on a single sample in step 5 of epoch 1, and a chunk must have two or more (norm has "
         "no variance of one). It holds 1 sample, which is 0.2 of a batch of 20. Use another batch size, or leave pi1 "
@@ -54,20 +54,20 @@ def test_single_samples_are_refused_where_a_program_computes_nothing_on_them():
 
 
 def test_small_shares_are_trained_in_pairs():
-    check_least([placed(960, 40)], 20, TWO)
+    check_least([placed(960, 40)], 20, TWO, 0)
     with pytest.raises(PlanError, match=r"which is 0.84 of a batch of 21\. Use an even batch size"):
-        check_least([placed(960, 40)], 21, TWO)
+        check_least([placed(960, 40)], 21, TWO, 0)
 
 
 def test_a_last_batch_of_one_sample_is_for_the_program_to_compute():
-    check_least([placed(16, 5)], 20, TWO)
+    check_least([placed(16, 5)], 20, TWO, 0)
 
 
 def test_an_epoch_under_way_is_looked_at_from_where_others_go_on():
     was, now = placed(98, 2), replace(placed(1, 99), first_step=2)
     with pytest.raises(PlanError, match=r"rank 0 \(pi0\) would train on a single sample"):
-        check_least([was, now], 20, TWO)
+        check_least([was, now], 20, TWO, 0)
 
 
 def test_batches_before_others_go_on_are_not_looked_at():
-    check_least([placed(960, 40), replace(placed(500, 500), first_step=46)], 21, TWO)
+    check_least([placed(960, 40), replace(placed(500, 500), first_step=46)], 21, TWO, 0)

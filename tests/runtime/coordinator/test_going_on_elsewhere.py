@@ -16,7 +16,7 @@ from nfold.core.residency import (
     SampleMove,
 )
 from nfold.errors import ClusterError
-from nfold.runtime.coordinator.placing.going_on import lists_at, repairs
+from nfold.runtime.coordinator.placing.going_on import lists_at, repairs, stages
 
 COST = RunCost(move_s=0.0, first_epoch_s=1.0, epoch_s=1.0, compute_s=1.0, sync_s=0.0, run_s=1.0)
 PLAN = ResidencyPlan(
@@ -64,6 +64,21 @@ def test_what_is_still_on_its_way_is_where_it_came_from():
     beside = run(0, (0, 1), [(0, (own((0, 60)), own((60, 100)))), (2, coming)], (move,))
     assert lists_at(kept(beside), 5, 2, (0, 1)) == [((0, 60),), ((60, 100),)]
     assert lists_at(kept(beside), 9, 3, (0, 1)) == [((0, 30),), ((60, 100), (30, 60))]
+
+
+def test_what_was_on_its_way_stays_with_who_passes_it_on():
+    """It lived on a node that is not there any more."""
+    first = own((0, 60), (60, 100))
+    coming = (first, RankSamples(own=(), arriving=()))
+    later = (own((0, 60)), RankSamples(own=(), arriving=((60, 100),)))
+    move = SampleMove(source=0, target=2, spans=((60, 100),), epoch=2)
+    beside = run(0, (0, 2), [(0, coming), (2, later)], (move,))
+    assert lists_at(kept(beside, held=(60, 40, 0)), 5, 2, (0, 2)) == [((0, 100),), ()]
+
+
+def test_what_is_passed_on_is_repaired_first():
+    repair, onwards = (SampleMove(source=one, target=one + 1, spans=((0, 5),)) for one in (0, 1))
+    assert stages([onwards, repair], kept(held=(60, 40, 0)).members) == [(repair,), (onwards,)]
 
 
 def test_a_place_that_was_not_trained_under_may_not_have_moved():

@@ -15,8 +15,11 @@ from nfold.errors import PlanError, ProgramError
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.job_planning import build_orders
-from nfold.runtime.coordinator.placing.placing import LENT
+from nfold.runtime.coordinator.placing.inventories import as_called
+from nfold.runtime.coordinator.placing.loans import LENT
+from nfold.runtime.coordinator.rank_requests import RankRequests
 from nfold.runtime.coordinator.same_on_all_ranks import Other, check_alike
+from nfold.runtime.failures.first_cause import Postmortem
 
 PLACED = PlacedRun(
     first_step=0,
@@ -100,7 +103,7 @@ def test_data_that_live_on_one_rank_alone_are_refused():
 
 
 def test_who_holds_nothing_is_lent_a_few_samples_before_anything_is_measured():
-    job = placed_job(lives(100), lives(0))
+    job = placed_job(lives(100), lives(0), place="auto")
     job.start()
     assert orders(job.all_reside()) == ["01 listen"]
     assert orders(job.wire()) == ["Prepared", "0 move", "1 move"]
@@ -120,11 +123,77 @@ def test_each_run_has_a_place_of_its_own_for_items_and_a_plan_keeps_none():
     assert [order["is_kept"] for order in orders_given] == [True, False]
 
 
+@pytest.mark.parametrize(
+    ("inventory", "place", "why"),
+    [
+        (lives(100), "nothing", "--place nothing gives it none"),
+        (lives(100, num_pinned=100), "auto", "all samples of others are pinned"),
+    ],
+)
+def test_who_will_be_given_nothing_leaves_before_anything_is_measured(inventory, place, why):
+    job = placed_job(inventory, lives(0), place=place)
+    job.start()
+    gone = job.all_reside()
+    assert orders(gone)[-1] == "1 abandon"
+    assert gone[-2].text == f"note: box-2 is left out: it holds no samples, and {why}"
+    assert orders(job.say(1, "abandoned")) == ["1 finish"]
+    assert orders(job.say(1, "finished", usage=None)) == ["0 listen"]
+    job.say(0, "listening", address=["10.0.0.1", 5000])
+    assert orders(job.say(0, "connected")) == ["Prepared", "0 profile"]
+
+
+def test_a_run_that_was_placed_does_not_go_on_without_data_on_nodes():
+    job = going_on(PLACED)
+    job.inventories = ()
+    job.start()
+    assert "nobody says any more which samples live where" in str(failure(job.all_say("ready", **READY)))
+
+
+def test_a_run_that_was_not_placed_does_not_go_on_with_data_on_nodes():
+    job = placed_job(lives(60), lives(40), begun=Begun(batch_size=25, steps_per_epoch=4))
+    job.start()
+    assert "the run was begun with data that all ranks have" in str(failure(job.all_reside()))
+
+
+def test_data_that_live_on_the_first_rank_alone_are_refused_before_they_are_counted():
+    job = placed_job(lives(60), lives(40))
+    job.start()
+    job.say(0, "ready", **READY | {"inventory": codec.encode(lives(60))})
+    assert "only the data of rank 0 live on its node" in str(failure(job.say(1, "ready", **READY)))
+
+
+def test_a_run_does_not_go_on_where_it_would_move_what_is_pinned_now():
+    job = going_on(DRAINED)
+    job.inventories = (lives(60, num_pinned=5), lives(40))
+    job.start()
+    told = str(failure(job.all_reside()))
+    assert told.startswith("box pins 5 samples, and the run was to train on 5 of them on other nodes.")
+
+
+def test_the_one_node_of_a_run_may_be_called_otherwise():
+    was = (NodeData(node="box", num_samples=60, digest="60"),)
+    kept = PlacedData(members=was, key="key", sample_bytes=1.0, runs=(), plan=None)
+    assert as_called(kept, (replace(was[0], node="moved"),)) == was
+    other = (NodeData(node="moved", num_samples=60, digest="others"),)
+    assert as_called(kept, other) == other
+
+
+def test_what_moves_while_ranks_come_to_rest_is_told():
+    requests = RankRequests(Postmortem())
+    flow = requests.ask((0,), {"do": "drop"}, "dropped")
+    next(flow)
+    flow.send(ev.Received(0, {"is": "moved", "bytes": 7, "seconds": 1.0}, None))
+    with pytest.raises(StopIteration):
+        flow.send(ev.Received(0, {"is": "dropped"}, None))
+    told = next(requests.ask((0,), {"do": "finish"}, "finished"))
+    assert told[0] == cmd.Moved(7, 1.0, beside_training=True)
+
+
 def test_a_loan_over_a_link_that_is_too_slow_is_refused():
     slow = Channel(latency_s=0.0, bandwidth_bytes_per_s=1.0, origin="declared")
     one, other = cluster("box", "box-2").nodes
     declared = Cluster(nodes=(one, replace(other, downlink=slow)))
-    job = placed_job(lives(100), lives(0), cluster=declared)
+    job = placed_job(lives(100), lives(0), cluster=declared, place="auto")
     job.start()
     job.all_reside()
     told = str(failure(job.wire()))

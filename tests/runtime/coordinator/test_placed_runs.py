@@ -191,6 +191,22 @@ def test_a_run_goes_on_where_its_data_are(tmp_path, method):
     assert difference(ran.state_dict(), one_device(before.runs)) <= 1e-9
 
 
+def test_a_run_goes_on_in_the_epoch_in_which_all_of_a_nodes_data_come(tmp_path):
+    folder, living_here = RunFolder.create(tmp_path / "run", ""), living({"pi": NUM_SAMPLES, "desk": 0})
+    played(job(living_here, folder, ("pi", "desk"), place="overlap", steps=2))
+    ran = played(job(living_here, folder, ("pi", "desk"), place="overlap", resumed=goes_on(folder, same=True)))
+    assert difference(ran.state_dict(), one_device(placed(folder).runs)) <= 1e-9
+
+
+def test_nothing_that_is_pinned_leaves_its_node(tmp_path):
+    """An empty node beside it is left out."""
+    folder, told = RunFolder.create(tmp_path / "run", ""), Told()
+    mine = replace(program("plain"), train_data=local_data(lambda n: images() if n == "pi" else None, pinned=True))
+    ran = played(job(mine, folder, ("desk", "pi"), told, place="auto", steps=2))
+    assert any("desk is left out" in note for note in told.notes)
+    assert difference(ran.state_dict(), one_device(placed(folder).runs, 2)) <= 1e-9
+
+
 def test_a_run_goes_on_with_another_node_and_places_anew(tmp_path):
     folder, living_here = RunFolder.create(tmp_path / "run", ""), living({"pi": 34, "desk": 10})
     played(job(living_here, folder, ("pi", "desk"), place="waterfill", steps=2))

@@ -85,6 +85,8 @@ def test_a_metric_that_wants_more_than_the_last_test_batch_has_is_told_before_tr
     with pytest.raises(ProgramError, match="'spread' raised ValueError: a deviation needs two"):
         rehearse(asked, data(), data(17), CPU)
     rehearse(asked, data(), data(18), CPU)
+    with pytest.raises(ProgramError, match="'spread' raised ValueError: a deviation needs two"):
+        rehearse(asked, [], data(17), CPU)  # no samples live on this node
 
 
 class Fixed(nn.Linear):

@@ -8,10 +8,9 @@ import torch
 from nets import NUM_SAMPLES, images, program
 from torch.utils.data import TensorDataset
 
-from nfold.core.residency import SampleMove
 from nfold.errors import ProgramError
 from nfold.node_data import local_data
-from nfold.runtime.rank.residence import load_train, resident_of, samples_sent_to
+from nfold.runtime.rank.residence import load_train, resident_of, samples_in
 from nfold.runtime.samples.record import Record
 
 EVERYWHERE = {"node": "pi", "lives": None}
@@ -61,8 +60,7 @@ def test_what_comes_to_an_emulated_node_is_kept_in_the_runs_folder(tmp_path):
     dataset = resident_of(own, "pi", order)
     assert len(dataset) == 9
     assert (tmp_path / ".nfold-samples/data/pi").is_dir()
-    moves = [SampleMove(source=0, target=1, spans=((6, 8),)), SampleMove(source=0, target=2, spans=((0, 3),))]
-    assert samples_sent_to(dataset, 1, moves).indices == [6, 7]
+    assert samples_in(dataset, ((6, 8),)).indices == [6, 7]
     dataset.store.close()
 
 

@@ -86,7 +86,7 @@ def plain_state(net, runs, steps=STEPS):
 @pytest.mark.parametrize(("net", "strategy", "holds"), with_more(QUICK, CASES))
 def test_ranks_with_data_of_their_own_learn_what_one_device_does_on_the_same_samples(net, strategy, holds):
     runs, mine = (placed(HOLDS[holds], in_a_row=graph(net).least_chunk),), program(net)
-    check_least(runs, mine.batch_size, graph(net))
+    check_least(runs, mine.batch_size, graph(net), mine.seed)
     plan = resident_plan(net, strategy, len(HOLDS[holds]), runs[0])
     spread = play(mine, graph(net), plan, STEPS, placed=runs, data=own_data(runs, mine.train_data()))
     alone = play(mine, graph(net), resident_plan(net, "single", 1, runs[0]), STEPS, placed=runs)

@@ -51,13 +51,14 @@ def check_whole_chunks(plan: Plan, run: PlacedRun) -> None:
     )
 
 
-def check_least(runs: Sequence[PlacedRun], batch_size: int, graph: ModelGraph) -> None:
+def check_least(runs: Sequence[PlacedRun], batch_size: int, graph: ModelGraph, seed: int) -> None:
     """Refuse chunks of fewer samples than the program computes on. O(n log n) for n samples, where it needs two.
 
     Args:
         runs: ascending; the last is looked at.
         batch_size: samples of a step.
         graph: of the program.
+        seed: of the program, by which the order of an epoch under way follows.
 
     Raises:
         PlanError: with the first such step, its rank, and what to do.
@@ -68,7 +69,7 @@ def check_least(runs: Sequence[PlacedRun], batch_size: int, graph: ModelGraph) -
     per_epoch = -(-count_samples(run) // batch_size)
     first = run.first_step // per_epoch
     for epoch in sorted({first, first + 1, *(each.from_epoch for each in run.epochs if each.from_epoch > first)}):
-        sizes = _sizes(runs, epoch, batch_size)
+        sizes = _sizes(runs, epoch, batch_size, seed)
         skipped = max(0, run.first_step - epoch * per_epoch)
         is_few = (sizes > 0) & (sizes < least) & (sizes.sum(axis=1, keepdims=True) >= least)
         is_few[:skipped] = False
@@ -77,8 +78,8 @@ def check_least(runs: Sequence[PlacedRun], batch_size: int, graph: ModelGraph) -
             raise PlanError(_told(run, epoch, step, rank, batch_size, graph))
 
 
-def _sizes(runs: Sequence[PlacedRun], epoch: int, batch_size: int) -> Numbers:
-    order = placed_order(runs, 0, epoch, batch_size)
+def _sizes(runs: Sequence[PlacedRun], epoch: int, batch_size: int, seed: int) -> Numbers:
+    order = placed_order(runs, seed, epoch, batch_size)
     return step_sizes(order, batch_size, max(len(run.members) for run in runs))
 
 

@@ -28,12 +28,13 @@ from nfold.runtime.coordinator.admission import Admission, Standard
 from nfold.runtime.coordinator.generations import Generations
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, with_placed
 from nfold.runtime.coordinator.membership import Decision, Membership
+from nfold.runtime.coordinator.placing.inventories import check_begun
 from nfold.runtime.coordinator.placing.placing import Placing
 from nfold.runtime.coordinator.plan_trials import try_all
 from nfold.runtime.coordinator.preparation import Preparation
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.regrouping import Regrouping
-from nfold.runtime.coordinator.same_on_all_ranks import has_own_data
+from nfold.runtime.coordinator.same_on_all_ranks import Other, check_own_data, has_own_data
 from nfold.runtime.coordinator.same_program import averages_of, check_same_program, recipe_of
 from nfold.runtime.coordinator.steering import Steering
 from nfold.runtime.coordinator.succession import Succession
@@ -218,11 +219,14 @@ class Coordinator:
         if self._settings.trials:
             return (yield from try_all(self._settings, self._cores, self._requests, self._generations, facts))
         if placing is not None:
+            stay = yield from placing.leave_out(goes_on=self._known is not None)
+            if stay is not None:
+                self._go_on_with(stay)
+                everyone = tuple(range(stay.world_size))
             self._preparation.on_data_of(placing.holders)
             yield from self._preparation.wire()
+            yield from placing.lend()
         if self._known is None:
-            if placing is not None:
-                yield from placing.lend()
             known = yield from self._preparation.measure(facts)
         else:
             known = self._known
@@ -264,6 +268,11 @@ class Coordinator:
         succession = self._succession(facts)
         return (yield from succession.play(known, facts, recipe, self._checkpoint, self._first_step))
 
+    def _go_on_with(self, settings: JobSettings) -> None:
+        """Go on with fewer ranks than were begun with."""
+        self._settings, self._planning = settings, JobPlanning(settings, self._first_step)
+        self._preparation = Preparation(self._planning, self._cores, self._requests, self._generations)
+
     def _placing_of(self, ready: dict[int, Ready]) -> Placing | None:
         """Return who decides where data live; None: every rank reads all of them.
 
@@ -271,6 +280,9 @@ class Coordinator:
             PlanError: it was asked for, and nobody knows what lives where.
         """
         settings = self._settings
+        for rank, told in ready.items():
+            check_own_data(ready[0], Other(rank), told)
+        check_begun(settings.begun, has_own_data=has_own_data(ready[0]))
         if not has_own_data(ready[0]):
             if settings.place is not None:
                 raise PlanError(

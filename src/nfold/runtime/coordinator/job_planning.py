@@ -172,7 +172,12 @@ def with_placed(ready: Ready, placed: Sequence[PlacedRun]) -> Ready:
 
 
 def build_orders(
-    known: Known, chosen: Plan, total_steps: int, checkpoint: bytes = b"", placed: Sequence[PlacedRun] = ()
+    known: Known,
+    chosen: Plan,
+    total_steps: int,
+    checkpoint: bytes = b"",
+    placed: Sequence[PlacedRun] = (),
+    seed: int = 0,
 ) -> list[cmd.Order]:
     """Return the orders that make every rank of a plan build its part, one for each rank.
 
@@ -182,13 +187,14 @@ def build_orders(
         total_steps: of the run.
         checkpoint: header of the state to begin with; empty: a new model.
         placed: who trains on which samples, the last of them from the next step on; empty: all ranks read all.
+        seed: of the program, where samples are placed.
 
     Raises:
         PlanError: samples cannot be trained on where they live under this plan, or a chunk would have too few.
     """
     if placed:
         check_whole_chunks(chosen, placed[-1])
-        check_least(placed, chosen.batch_size, known.graph)
+        check_least(placed, chosen.batch_size, known.graph, seed)
     order = {
         "do": "build",
         "graph": codec.encode(known.graph),

@@ -74,4 +74,6 @@ class RankRequests:
                 )
             if isinstance(event, ev.Received) and event.message["is"] == reply:
                 replies[event.rank] = event.message
+            elif isinstance(event, ev.Received) and event.message["is"] == "moved":  # beside what ends now
+                self.say(cmd.Moved(event.message["bytes"], event.message["seconds"], beside_training=True))
         return replies

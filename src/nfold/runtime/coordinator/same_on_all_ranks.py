@@ -29,6 +29,21 @@ def has_own_data(ready: dict[str, Any]) -> bool:
     return ready.get("inventory") is not None
 
 
+def check_own_data(mine: dict[str, Any], other: Other, theirs: dict[str, Any]) -> None:
+    """Refuse data that live on one of two nodes, and on all for the other.
+
+    Args:
+        mine: told by rank 0.
+        other: who told the rest.
+        theirs: told by that one.
+
+    Raises:
+        ProgramError: it names whose data live on its node.
+    """
+    if has_own_data(mine) != has_own_data(theirs):
+        raise _different(other, f"only the data of {'rank 0' if has_own_data(mine) else other} live on its node")
+
+
 def joined(first: dict[str, Any]) -> dict[str, Any]:
     """Return what rank 0 told of the program, with the samples of all ranks where each has its own.
 
@@ -53,8 +68,7 @@ def check_alike(mine: dict[str, Any], other: Other, theirs: dict[str, Any]) -> N
     Raises:
         ProgramError: with what differs first, and what to do.
     """
-    if has_own_data(mine) != has_own_data(theirs):
-        raise _different(other, f"only the data of {'rank 0' if has_own_data(mine) else other} live on its node")
+    check_own_data(mine, other, theirs)
     if not has_own_data(mine):
         _compare_counts(mine, other, theirs)
         _compare_orders(mine["orders"], other, theirs["orders"])

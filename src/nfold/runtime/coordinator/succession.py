@@ -89,7 +89,7 @@ class Succession:
         """
         known, chosen, run_steps = beginning.known, plan_of(beginning.known), self._planning.run_steps(ready)
         ranks = tuple(range(chosen.world_size))
-        orders = build_orders(known, chosen, run_steps.total_steps, beginning.header, self._placed)
+        orders = build_orders(known, chosen, run_steps.total_steps, beginning.header, self._placed, ready["seed"])
         orders = with_moves(orders, known, chosen, self._placed, beginning.next_step // run_steps.steps_per_epoch)
         built = yield from self._requests.collect(ranks, orders, "built")
         told = dict.fromkeys(note for reply in built.values() for note in reply["notes"])

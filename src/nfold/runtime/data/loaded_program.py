@@ -103,6 +103,7 @@ def facts_of(program: Program, datasets: Mapping[str, Any]) -> dict[str, Any]:
         "set_to_train": list(set_to_train(model)),
         "metrics": [TEST_LOSS, *program.metrics],
         "batch_size": program.batch_size,
+        "seed": program.seed,
         "epochs": program.epochs,
         "chunks": program.chunks,
         "loaders": program.loaders,

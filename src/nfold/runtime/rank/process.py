@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from nfold.core.residency import Spans
 from nfold.program import Program
 from nfold.runtime.control.channel import ControlChannel
 from nfold.runtime.control.orders import Orders
@@ -37,6 +38,8 @@ class Process:
     resident: Any = None
     """Training data by their numbers in the whole data, where each rank can read its own alone: `train` has those that
     lie here, for a first look. None: `train` has all."""
+    examples: Spans = ()
+    """What a node that had no samples was given for a first look; it needs them to the end."""
     node: str = ""
     """Where data live on nodes: which one this is."""
     told: dict[str, Any] = field(default_factory=dict)

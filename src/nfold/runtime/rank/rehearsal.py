@@ -84,7 +84,7 @@ def _rehearse(program: Program, model: nn.Module, train: Any, test: Any, device:
     found = found or _last_objection(program, model, test, device)
     if found is None:
         return not_means(program, model, test, device)
-    if _objection(replace(program, metrics={}), model, train, program.batch_size, device) is None:
+    if not len(train) or _objection(replace(program, metrics={}), model, train, program.batch_size, device) is None:
         raise found
     return []
 

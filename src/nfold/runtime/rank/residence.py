@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.utils.data import Subset
 
-from nfold.core.residency import SampleMove
+from nfold.core.residency import Spans
 from nfold.errors import ProgramError
 from nfold.node_data import LocalData, local_data, on_node
 from nfold.program import Program
@@ -74,7 +74,6 @@ def resident_of(base: Any, node: str, order: Message) -> ResidentDataset:
     return ResidentDataset(base, order["first"], order["total"], store)
 
 
-def samples_sent_to(dataset: Any, member: int, moves: list[SampleMove]) -> "Subset[Any]":
-    """Return what a member was sent, as a data set, for a node of which that is all it has."""
-    spans = [span for move in moves if move.target == member for span in move.spans]
+def samples_in(dataset: Any, spans: Spans) -> "Subset[Any]":
+    """Return samples of the whole data as a data set, for a node that had none."""
     return Subset(dataset, [number for first, end in spans for number in range(first, end)])

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 from nfold.core import codec
 from nfold.core.residency import SampleMove
+from nfold.planning.residency.model.spans import union
 from nfold.runtime.control.channel import Message
 from nfold.runtime.rank.process import Process
-from nfold.runtime.rank.residence import samples_sent_to
+from nfold.runtime.rank.residence import samples_in
 from nfold.runtime.samples.moving import Moved, Mover
 from nfold.transport.generations.generation_transport import GenerationTransport
 
@@ -19,23 +20,25 @@ class SampleMoving:
     def __init__(self, process: Process, transport: GenerationTransport) -> None:
         self._process, self._transport = process, transport
         self._mover: Mover | None = None
+        self._reporting: threading.Thread | None = None
         self._num_orders = 0
 
     def before_training(self, order: Message) -> Message:
         """Move samples, and return what the coordinator is told once all of this rank's are through."""
-        members, moves = order["members"], _moves_of(order)
-        moved = self._begin(members, moves, order).wait()
+        process, examples = self._process, tuple((first, end) for first, end in order["examples"])
+        process.examples = examples or process.examples
+        moved = self._begin(order["members"], _moves_of(order), order).wait()
         self._mover = None
-        process = self._process
-        if not len(process.resident.base):  # all that it has, for a first look at the program
-            process.datasets["train"] = samples_sent_to(process.resident, members[self._transport.rank], moves)
+        if examples:  # for a first look at the program, on a node that had no samples
+            process.datasets["train"] = samples_in(process.resident, examples)
         return {"is": "moved", **_told(moved)}
 
     def begin_beside(self, order: Message) -> None:
         """Begin to move what an order to build says, and report it when it is through. What fails ends the rank."""
         if moves := _moves_of(order):
             mover = self._begin(order["members"], moves, order)
-            threading.Thread(target=self._report, args=(mover,), name="nfold-moved", daemon=True).start()
+            self._reporting = threading.Thread(target=self._report, args=(mover,), name="nfold-moved", daemon=True)
+            self._reporting.start()
 
     def rest(self) -> None:
         """Move no more: all ranks have been told to come to rest."""
@@ -44,6 +47,9 @@ class SampleMoving:
             self._mover.limit(None)  # no gradients are in the way any more
             self._mover.wait()
             self._mover = None
+        if self._reporting is not None:
+            self._reporting.join()  # what has moved is told before that this rank has come to rest
+            self._reporting = None
 
     def close(self) -> None:
         """End at once, whatever is on its way."""
@@ -53,7 +59,8 @@ class SampleMoving:
 
     def _begin(self, members: Sequence[int], moves: Sequence[SampleMove], order: Message) -> Mover:
         if order["needed"] is not None:
-            self._process.resident.store.drop_others(tuple((first, end) for first, end in order["needed"]))
+            needed = ((first, end) for first, end in order["needed"])
+            self._process.resident.store.drop_others(union([*needed, *self._process.examples]))
         self._mover = Mover(
             self._transport,
             members,

@@ -178,7 +178,7 @@ class Worker:
         if source is not None:  # others come later; processes that read would never have them
             process.program = replace(process.program, loaders=0, train_data=lambda: process.datasets["train"])
         process.node, process.datasets = order["node"], {"train": train}
-        is_first = process.member == 0 and len(train) > 0
+        is_first = process.member == 0
         not_means: list[str] = []
         if program.test_data is not None:
             test = process.datasets["test"] = load_dataset(program.test_data, "test_data", process.program.seed)

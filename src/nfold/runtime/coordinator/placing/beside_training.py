@@ -1,13 +1,19 @@
 """What moves while a generation trains, and how fast it may: at the rate that gradients leave idle. Pure."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from nfold.core import codec
+from nfold.core.cluster import Cluster
 from nfold.core.job import Known
 from nfold.core.plan import Plan
-from nfold.core.residency import PlacedRun, Spans
+from nfold.core.residency import PlacedRun, SampleMove, Spans
+from nfold.planning.residency.model.problem import links_of
 from nfold.planning.residency.model.spans import union
+from nfold.planning.residency.model.traffic import Traffic
 from nfold.runtime.control import commands as cmd
 
 LEAST_IDLE = 0.05
@@ -29,20 +35,19 @@ def with_moves(
     if not placed:
         return list(orders)
     run = placed[-1]
-    moves = [codec.encode(move) for move in run.moves if move.epoch is not None and move.epoch >= epoch]
-    more = {"moves": moves, "members": list(run.members)}
+    moves = [move for move in run.moves if move.epoch is not None and move.epoch >= epoch]
+    more = {"moves": [codec.encode(move) for move in moves], "members": list(run.members)}
+    rates = idle_rates(known, chosen, run.members, moves)
     return [
-        replace(
-            order, message={**order.message, **more, **_rates(known, chosen, rank), "needed": needed_by(run, member)}
-        )
-        for rank, (order, member) in enumerate(zip(orders, run.members, strict=True))
+        replace(order, message={**order.message, **more, **_rates(known, chosen.nodes[rank], rate), "needed": needed})
+        for rank, (order, rate) in enumerate(zip(orders, rates, strict=True))
+        for needed in (needed_by(run, run.members[rank]),)
     ]
 
 
-def _rates(known: Known, chosen: Plan, rank: int) -> dict[str, float | None]:
-    uplink = known.cluster.node(chosen.nodes[rank]).uplink
-    link = None if uplink is None else uplink.bandwidth_bytes_per_s
-    return {"move_bytes_per_s": idle_bytes_per_s(known, chosen, rank), "link_bytes_per_s": link}
+def _rates(known: Known, node: str, rate: float | None) -> dict[str, float | None]:
+    uplink = known.cluster.node(node).uplink
+    return {"move_bytes_per_s": rate, "link_bytes_per_s": None if uplink is None else uplink.bandwidth_bytes_per_s}
 
 
 def needed_by(run: PlacedRun, member: int) -> Spans:
@@ -55,15 +60,31 @@ def needed_by(run: PlacedRun, member: int) -> Spans:
     return union([*sends, *(span for samples in by_epoch for span in (*samples.own, *samples.arriving))])
 
 
-def idle_bytes_per_s(known: Known, chosen: Plan, rank: int) -> float | None:
-    """Return how fast a rank may send samples; None: its link is not limited.
+def idle_rates(known: Known, chosen: Plan, members: Sequence[int], moves: Sequence[SampleMove]) -> list[float | None]:
+    """Return how many bytes of samples each rank may send in a second; None: no link limits it.
 
-    A ring passes 2 (N - 1) / N of the gradient's bytes through each link in a step.
+    A link has what the plan's gradients leave of it, and those who send to one node share what its downlink has.
+
+    Args:
+        known: machines, links as they are now.
+        chosen: the plan.
+        members: by rank.
+        moves: that go on beside training.
     """
-    uplink = known.cluster.node(chosen.nodes[rank]).uplink
-    if uplink is None or chosen.world_size == 1:
-        return None
-    count, step_s = chosen.world_size, chosen.predicted.step_s
-    busy_bytes_per_s = 2 * (count - 1) / count * known.graph.parameter_bytes / step_s
-    link = uplink.bandwidth_bytes_per_s
-    return max(LEAST_IDLE * link, link - busy_bytes_per_s)
+    nodes = [known.cluster.node(name) for name in chosen.nodes]
+    if len(nodes) == 1:
+        return [None]
+    links = links_of(Cluster(nodes=tuple(nodes)))
+    traffic = Traffic(kind="server" if chosen.strategy == "ps" else "ring", gradient_bytes=known.graph.parameter_bytes)
+    busy = traffic.link_bytes(links, np.ones(len(nodes), dtype=np.bool_)) / chosen.predicted.step_s
+    up, down = (np.maximum(LEAST_IDLE * each, each - busy) for each in (links.up, links.down))
+    ranks = {member: rank for rank, member in enumerate(members)}
+    pairs = {(ranks[move.source], ranks[move.target]) for move in moves}
+    num_sources = Counter(target for _, target in pairs)
+    rates: list[float | None] = []
+    for rank, node in enumerate(nodes):
+        targets = [target for source, target in pairs if source == rank]
+        taken = sum(float(down[target]) / num_sources[target] for target in targets)
+        is_limited = node.uplink is not None or any(nodes[target].downlink is not None for target in targets)
+        rates.append(min(float(up[rank]), taken or float(up[rank])) if is_limited else None)
+    return rates

@@ -6,10 +6,10 @@ came from.
 
 from collections.abc import Sequence
 
-from nfold.core.residency import PlacedData, RankSamples, SampleMove, Spans, spans_of
+from nfold.core.residency import NodeData, PlacedData, RankSamples, SampleMove, Spans, spans_of
 from nfold.core.text.units import count
 from nfold.errors import ClusterError
-from nfold.planning.residency.model.spans import common, joined, num_samples, without
+from nfold.planning.residency.model.spans import common, joined, num_samples, union, without
 from nfold.planning.residency.resident_order import runs_before
 from nfold.runtime.coordinator.placing.inventories import at_epoch
 
@@ -38,6 +38,13 @@ def lists_at(kept: PlacedData, step: int, epoch: int, numbers: Sequence[int]) ->
         here = without((*samples.own, *samples.arriving), coming[number]) if samples else ()
         lists.append(joined(here))
         left = without(left, here)
+    for run in runs_before(kept.runs, step)[-1:]:
+        for move in run.moves:
+            if move.epoch is not None and move.epoch >= epoch and move.source in numbers:
+                rank = numbers.index(move.source)
+                here = common(left, move.spans)
+                lists[rank] = joined((*lists[rank], *here))
+                left = without(left, here)
     for rank, number in enumerate(numbers):
         own = common(left, _own(kept, number))
         lists[rank] = joined((*lists[rank], *own))
@@ -58,6 +65,34 @@ def repairs(kept: PlacedData, lists: Sequence[Spans], numbers: Sequence[int]) ->
             if came:
                 moves.append(SampleMove(source=source, target=target, spans=came))
     return tuple(moves)
+
+
+def stages(moves: Sequence[SampleMove], members: Sequence[NodeData]) -> list[tuple[SampleMove, ...]]:
+    """Return moves one order after another: who passes on what came to it may have to get that again first."""
+    lived = spans_of(members)
+    first = tuple(move for move in moves if not without(move.spans, (lived[move.source],)))
+    return [each for each in (first, tuple(move for move in moves if move not in first)) if each]
+
+
+def refuse_pinned_elsewhere(kept: PlacedData, members: Sequence[NodeData], pinned: Sequence[Spans]) -> None:
+    """Refuse to go on where samples are pinned that the run has given to other nodes, or was to.
+
+    Args:
+        kept: of the run so far.
+        members: as they are now.
+        pinned: the samples of each that may not leave it.
+
+    Raises:
+        ClusterError: with how many of which node.
+    """
+    for number, spans in enumerate(pinned):
+        given = [move.spans for run in kept.runs for move in run.moves if move.source == number]
+        gone = common(spans, union(span for each in given for span in each))
+        if gone:
+            raise ClusterError(
+                f"{members[number].node} pins {count(num_samples(spans), 'sample')}, and the run was to train on "
+                f"{num_samples(gone)} of them on other nodes. Pin no more than when it began, or begin a new run."
+            )
 
 
 def _own(kept: PlacedData, number: int) -> Spans:

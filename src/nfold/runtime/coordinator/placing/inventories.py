@@ -6,7 +6,7 @@ from typing import Any
 
 from nfold.core import codec
 from nfold.core.inventory import Inventory, refuse_claimed_twice
-from nfold.core.job import JobSettings
+from nfold.core.job import Begun, JobSettings
 from nfold.core.residency import NodeData, PlacedData, PlacedRun, RankSamples
 from nfold.core.text.units import count
 from nfold.errors import PlanError, ProgramError
@@ -32,6 +32,25 @@ def check_settings(settings: JobSettings) -> None:
             f"{count(nodes.count(shared), 'rank')} on {shared} cannot each train on what lives on its node: that is "
             f"theirs together. Use one rank for each node, here {count(len(set(nodes)), 'rank')}."
         )
+
+
+def check_begun(begun: Begun | None, *, has_own_data: bool) -> None:
+    """Refuse to go on with data that live on nodes where the run had them everywhere, or the other way round.
+
+    Raises:
+        PlanError: its samples would be visited in another order, without a word.
+    """
+    if begun is None or (begun.placed is not None) == has_own_data:
+        return
+    if has_own_data:
+        raise PlanError(
+            "the run was begun with data that all ranks have, and now they live on nodes: its samples would come in "
+            "another order. Leave out --place, and nfold.local_data of the program, or begin a new run."
+        )
+    raise PlanError(
+        "the run was begun with data that live on nodes, and nobody says any more which samples live where. Let the "
+        "program or the emulated cluster say so as when it began, or begin a new run."
+    )
 
 
 def inventories_of(nodes: Sequence[str], ready: Sequence[Ready]) -> dict[str, Inventory]:
@@ -76,6 +95,19 @@ def why_pinned(inventories: Mapping[str, Inventory]) -> list[str]:
     ]
 
 
+def as_called(kept: PlacedData | None, found: Sequence[NodeData]) -> tuple[NodeData, ...]:
+    """Return the one node of a run that names none, called as when the run began: its host may have another name.
+
+    Args:
+        kept: of the run so far; None: it begins.
+        found: on the node.
+    """
+    was = kept.members if kept is not None else ()
+    if len(was) == len(found) == 1 and was[0].digest == found[0].digest:
+        return (replace(found[0], node=was[0].node),)
+    return tuple(found)
+
+
 def numbered(kept: PlacedData | None, found: Sequence[NodeData]) -> tuple[tuple[NodeData, ...], tuple[int, ...]]:
     """Return all members that a run has had, by number, and the number of each rank's.
 
@@ -97,6 +129,8 @@ def numbered(kept: PlacedData | None, found: Sequence[NodeData]) -> tuple[tuple[
             members.append(each)
         elif replace(each, num_pinned=members[number].num_pinned) != members[number]:
             _refuse_changed(members[number], each)
+        else:
+            members[number] = each  # with what is pinned now
         numbers.append(number)
     return tuple(members), tuple(numbers)
 

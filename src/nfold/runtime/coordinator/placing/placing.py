@@ -14,7 +14,7 @@ from nfold.core.residency import PlacedData, PlacedRun, SampleMove, Spans, Traff
 from nfold.core.text.units import duration, size
 from nfold.errors import ClusterError, PlanError
 from nfold.planning.residency.best_place import place
-from nfold.planning.residency.model.spans import num_samples
+from nfold.planning.residency.model.spans import common, joined, num_samples, without
 from nfold.planning.residency.placed_chunks import check_least
 from nfold.planning.residency.placed_run import placed_run
 from nfold.planning.residency.resident_order import runs_before
@@ -22,8 +22,9 @@ from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.generations import Generations
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
 from nfold.runtime.coordinator.placing.beside_training import needed_by
-from nfold.runtime.coordinator.placing.going_on import lists_at, repairs
+from nfold.runtime.coordinator.placing.going_on import lists_at, refuse_pinned_elsewhere, repairs, stages
 from nfold.runtime.coordinator.placing.inventories import (
+    as_called,
     check_settings,
     inventories_of,
     mean_bytes,
@@ -31,11 +32,10 @@ from nfold.runtime.coordinator.placing.inventories import (
     numbered,
     why_pinned,
 )
+from nfold.runtime.coordinator.placing.loans import lendable, loans_of, pinned_of
 from nfold.runtime.coordinator.placing.question import question_of
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 
-LENT = 8
-"""Samples that a node without any is lent, so that it can be timed."""
 NO_LOADERS = "note: --loaders is not used: where data live on nodes, others come later, and a thread of each rank reads"
 LENT_WITHIN_S = 60.0
 MOVING = "moving data"
@@ -72,8 +72,11 @@ class Placing:
         self._nodes, self._first_step = tuple(nodes), first_step
         self._kept = settings.begun.placed if settings.begun else None
         inventories = inventories_of(self._nodes, [ready[rank] for rank in sorted(ready)])
-        self._members, self._numbers = numbered(self._kept, members_of(inventories))
+        found = members_of(inventories)
+        found = found if settings.nodes else as_called(self._kept, found)
+        self._members, self._numbers = numbered(self._kept, found)
         self._sample_bytes = self._kept.sample_bytes if self._kept else mean_bytes(inventories.values())
+        self._deviation_bytes = max(each.deviation_bytes for each in inventories.values())
         self._key = self._kept.key if self._kept else data_key(inventories, settings.run)
         self._found = tuple(self._members[number] for number in self._numbers)
         self._batch_size = ready[0]["batch_size"]
@@ -81,8 +84,7 @@ class Placing:
             requests.say(cmd.Noted(NO_LOADERS))
         if self._method != "nothing":
             requests.say(*(cmd.Noted(note) for note in why_pinned(inventories)))
-        if self._kept is not None and settings.begun is not None:  # before anything is measured
-            lists_at(self._kept, first_step, first_step // settings.begun.steps_per_epoch, self._numbers)
+        self._lists = self._lists_now()  # before anything is measured
         self.data: PlacedData | None = None
         """Once it is decided."""
 
@@ -118,23 +120,43 @@ class Placing:
         own_bytes = self._found[rank].num_samples * self._sample_bytes
         return None if storage_bytes is None else max(0, int(storage_bytes - own_bytes))
 
+    def leave_out(self, *, goes_on: bool) -> Flow:
+        """Let nodes go that hold nothing and will be given nothing; say so.
+
+        Args:
+            goes_on: whether the run goes on as it was placed.
+
+        Returns:
+            The settings of those that stay; None: all do.
+        """
+        trains = self._kept.runs[-1].members if self._kept is not None and goes_on else ()
+        empty = [rank for rank, spans in enumerate(self._lists) if not spans and self._numbers[rank] not in trains]
+        why = "--place nothing gives it none" if self._method == "nothing" else "all samples of others are pinned"
+        if not empty or (self._method != "nothing" and lendable(self._members, self._numbers)):
+            return None
+        for rank in empty:
+            self._requests.say(cmd.Noted(f"note: {self._nodes[rank]} is left out: it holds no samples, and {why}"))
+        yield from self._generations.let_go(tuple(empty))
+        stay = [rank for rank in range(len(self._nodes)) if rank not in empty]
+        self._nodes = tuple(self._nodes[rank] for rank in stay)
+        self._numbers = tuple(self._numbers[rank] for rank in stay)
+        self._found = tuple(self._found[rank] for rank in stay)
+        self._lists = [self._lists[rank] for rank in stay]
+        self._settings = replace(self._settings, workers=len(stay), nodes=self._nodes)
+        return self._settings
+
     def lend(self) -> Flow:
         """Let nodes that hold nothing have a few samples, so that they can be timed like the others.
 
         Raises:
             ClusterError: a link is too slow even for that.
         """
-        without = [rank for rank, member in enumerate(self._found) if not member.num_samples]
-        if not without:
-            return
-        lender = max(range(len(self._found)), key=lambda rank: self._found[rank].num_samples)
-        first, end = spans_of(self._members)[self._numbers[lender]]
-        spans: Spans = ((first, min(end, first + LENT)),)
-        for rank in without:
-            self._check_loan(rank, num_samples(spans))
-        source = self._numbers[lender]
-        moves = tuple(SampleMove(source=source, target=self._numbers[rank], spans=spans) for rank in without)
-        yield from self._move(moves)
+        loans = loans_of(self._members, self._numbers, self._lists)
+        for rank, example in enumerate(loans.examples):
+            if example and not self._lists[rank]:
+                self._check_loan(rank, num_samples(example))
+        if any(loans.examples):
+            yield from self._move(loans.moves, loans.examples)
 
     def _check_loan(self, rank: int, number: int) -> None:
         declared = self._settings.cluster
@@ -161,7 +183,8 @@ class Placing:
                 self._requests.say(*(cmd.Noted(text) for text in self.data.plan.sentences))
         self._requests.say(cmd.Placed(self.data))
         run = self.data.runs[-1]
-        check_least(self.data.runs, self._batch_size, known.graph)  # before anything has moved for it
+        least = (self.data.runs, self._batch_size, known.graph, ready["seed"])
+        check_least(*least)  # before anything has moved for it
         _check_chunks(ready, run, self._settings)
         settings = replace(
             planning.settings, workers=len(run.members), nodes=run.nodes if planning.settings.nodes else ()
@@ -173,9 +196,11 @@ class Placing:
         run_steps = planning.run_steps(ready)
         epoch = self._first_step // run_steps.steps_per_epoch
         epochs = -(-run_steps.total_steps // run_steps.steps_per_epoch) - epoch
-        lists = self._lists(epoch)
+        lists = self._lists
         traffic: TrafficKind = "server" if self._settings.strategy == "ps" else "ring"
-        problem = question_of(facts, self._found, lists, self._sample_bytes, epochs=max(1, epochs), traffic=traffic)
+        problem = question_of(
+            facts, self._found, lists, self._sample_bytes, self._deviation_bytes, epochs=max(1, epochs), traffic=traffic
+        )
         plan = place(problem, self._method)
         run = placed_run(plan, self._numbers, first_step=self._first_step, first_epoch=epoch, sites=problem.sites)
         run = replace(run, in_a_row=known.graph.least_chunk)
@@ -186,10 +211,18 @@ class Placing:
             members=self._members, key=self._key, sample_bytes=self._sample_bytes, runs=(*earlier, run), plan=plan
         )
 
-    def _lists(self, epoch: int) -> list[Spans]:
-        if self._kept is not None:
-            return lists_at(self._kept, self._first_step, epoch, self._numbers)
-        return [((first, end),) if end > first else () for first, end in spans_of(self._members)]
+    def _lists_now(self) -> list[Spans]:
+        """Return the samples that each rank holds as the job begins; those that are pinned come first."""
+        begun = self._settings.begun
+        if self._kept is None or begun is None:
+            return [((first, end),) if end > first else () for first, end in spans_of(self._members)]
+        pinned = pinned_of(self._members)
+        refuse_pinned_elsewhere(self._kept, self._members, pinned)
+        lists = lists_at(self._kept, self._first_step, self._first_step // begun.steps_per_epoch, self._numbers)
+        by_rank = [pinned[number] for number in self._numbers]
+        return [
+            joined((*common(spans, first), *without(spans, first))) for spans, first in zip(lists, by_rank, strict=True)
+        ]
 
     @property
     def _method(self) -> Any:
@@ -205,8 +238,11 @@ class Placing:
         epoch = self._first_step // steps_per_epoch
         moves = tuple(move for move in run.moves if move.epoch is None or move.epoch < epoch)
         if moves:
-            replies = yield from self._move(moves)
-            moved = _moved(replies.values())
+            moved = cmd.Moved(0, 0.0, beside_training=False)
+            for stage in stages(moves, self._members):
+                replies = yield from self._move(stage)
+                more = _moved(replies.values())
+                moved = replace(moved, num_bytes=moved.num_bytes + more.num_bytes, seconds=moved.seconds + more.seconds)
             if moved.num_bytes:
                 told = f"moved {size(moved.num_bytes)} before training, in {duration(moved.seconds)}"
                 self._requests.say(cmd.Noted(told))
@@ -216,10 +252,15 @@ class Placing:
             yield from self._generations.let_go(idle)
             yield from self._generations.begin(len(run.members))
 
-    def _move(self, moves: Sequence[SampleMove]) -> Flow:
-        """Let samples move; what nodes keep of earlier runs makes room for them where it must."""
+    def _move(self, moves: Sequence[SampleMove], examples: Sequence[Spans] = ()) -> Flow:
+        """Let samples move; what nodes keep of earlier runs makes room for them where it must.
+
+        Args:
+            moves: of all nodes.
+            examples: what each rank is to look at; empty: what it has looked at so far.
+        """
         everyone = tuple(range(len(self._numbers)))
-        needed = [needed_by(self.runs[-1], number) if self.runs else None for number in self._numbers]
+        runs = self.runs or (self._kept.runs if self._kept else ())
         order = {
             "do": "move",
             "members": list(self._numbers),
@@ -227,7 +268,17 @@ class Placing:
             "move_bytes_per_s": None,
             "link_bytes_per_s": None,
         }
-        orders = [cmd.Order((rank,), {**order, "needed": needed[rank]}) for rank in everyone]
+        orders = [
+            cmd.Order(
+                (rank,),
+                {
+                    **order,
+                    "examples": examples[rank] if examples else (),
+                    "needed": needed_by(runs[-1], number) if runs else (),
+                },
+            )
+            for rank, number in enumerate(self._numbers)
+        ]
         return (yield from self._requests.collect(everyone, orders, "moved"))
 
 

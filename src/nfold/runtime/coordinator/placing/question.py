@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import ceil, sqrt
 
 from nfold.core.cluster import Cluster
 from nfold.core.residency import NodeData, Spans, TrafficKind
@@ -10,6 +11,10 @@ from nfold.planning.residency.model.problem import Demand, Problem, problem_of
 from nfold.planning.residency.model.program_rates import program_rates
 from nfold.planning.residency.model.spans import num_samples
 from nfold.planning.residency.model.traffic import Traffic
+from nfold.runtime.coordinator.placing.loans import LENT
+
+_DEVIATIONS = 3
+"""Of the bytes of all that comes, for which room is kept."""
 
 
 def question_of(
@@ -17,6 +22,7 @@ def question_of(
     found: Sequence[NodeData],
     lists: Sequence[Spans],
     sample_bytes: float,
+    deviation_bytes: float,
     *,
     epochs: int,
     traffic: TrafficKind,
@@ -28,6 +34,7 @@ def question_of(
         found: what lives on each rank's node.
         lists: the samples that each rank holds.
         sample_bytes: the mean of a sample, when it is sent.
+        deviation_bytes: its standard deviation: storage holds bytes, and these are not known of each sample.
         epochs: that are left.
         traffic: by which gradients are summed.
 
@@ -41,6 +48,7 @@ def question_of(
             num_pinned=data.num_pinned,
             sample_bytes=max(1, round(sample_bytes)),
             samples_per_s=None,
+            storage_bytes=safe_bytes(facts.cluster.node(name).storage_bytes, spans, sample_bytes, deviation_bytes),
         )
         for name, data, spans in zip(facts.nodes, found, lists, strict=True)
     )
@@ -52,3 +60,22 @@ def question_of(
     holdings = zip(problem.residency.holdings, lists, strict=True)
     listed = tuple(replace(holding, spans=spans) for holding, spans in holdings)
     return replace(problem, residency=replace(problem.residency, holdings=listed))
+
+
+def safe_bytes(storage_bytes: int | None, held: Spans, sample_bytes: float, deviation_bytes: float) -> int | None:
+    """Return the storage of a node that may be planned with; None: it is not limited.
+
+    What comes is larger than its mean by three standard deviations of its sum at most, and what was lent lies there.
+
+    Args:
+        storage_bytes: that it has.
+        held: samples that are there already.
+        sample_bytes: the mean of a sample.
+        deviation_bytes: the standard deviation of a sample.
+    """
+    if storage_bytes is None:
+        return None
+    held_bytes = ceil(num_samples(held) * max(1, round(sample_bytes)))
+    come = max(0.0, (storage_bytes - held_bytes) / sample_bytes)
+    margin_bytes = _DEVIATIONS * deviation_bytes * sqrt(come) + LENT * sample_bytes
+    return max(min(storage_bytes, held_bytes), int(storage_bytes - margin_bytes))
