@@ -69,7 +69,7 @@ class Coordinator:
         self._settings, self._cores = settings, cores
         self._known, self._checkpoint, self._first_step = known, checkpoint, first_step
         self._placed: tuple[PlacedRun, ...] = ()
-        self._postmortem, self._membership = Postmortem(), Membership()
+        self._postmortem, self._membership = Postmortem(), Membership(settings.hosts.least if settings.hosts else 1)
         self._patience, self._failure_detector, self._cuts = patience, FailureDetector(patience), Cuts(patience)
         self._requests = RankRequests(self._postmortem)
         self._admission = Admission(self._membership)
@@ -104,6 +104,9 @@ class Coordinator:
             return self._hear(event)
         if isinstance(event, ev.Left):
             return self._see_off(event)
+        if isinstance(event, ev.MemberStarted):
+            self._membership.settle(event.member, event.node)
+            return []
         if isinstance(event, ev.ReleaseWanted):
             return self._turn(self._admission.release(event.member))
         if isinstance(event, ev.Continue):
@@ -278,6 +281,11 @@ class Coordinator:
                     "train_data=nfold.local_data(...), or add `samples` to the nodes of --emulate."
                 )
             return None
+        if settings.hosts is not None:
+            raise PlanError(
+                f"--nodes {settings.hosts}: where data live on nodes, the hosts of a run stay the same. Use --nodes "
+                f"{settings.hosts.least}."
+            )
         if settings.trials:
             raise PlanError("plans are tried one after another on data that all ranks have, and these live on nodes.")
         nodes = settings.nodes or tuple(self._membership.member(number).host for number in self._membership.ranks)
