@@ -332,3 +332,67 @@ def test_fewer_than_the_least_end_the_run_with_a_checkpoint():
     assert noted.startswith("member 1 (on host-1, pid 101) is to leave, and fewer than the run may go on with would")
     job.all_step(0, 1, 2, 3)
     assert "01 checkpoint" in orders(job.told)
+
+
+KILLED = "was killed by signal 9 (SIGKILL)"
+
+
+def lose(job: Job, number: int, *witnesses: int) -> list[cmd.Command]:
+    """Let a member be killed, which the others see."""
+    commands = job.handle(ev.Left(number, KILLED))
+    for each in witnesses:
+        commands = job.fail(each, "PeerLost: it is gone", kind="PeerLost", is_echo=True, doing="until")
+    return commands
+
+
+def test_the_others_go_on_from_the_beginning_where_nothing_was_kept():
+    job = on_hosts(2)
+    job.all_step(0, 1)
+    gone, abandon = lose(job, 1, 0)
+    assert (gone, orders([abandon])) == (cmd.LetGo(1), ["0 abandon"])
+    assert lose(job, 1, 0) == [], "what was seen of a loss that is known"
+    *_, again, connect = job.say(0, "abandoned")
+    assert (again.next_step, again.turnover) == (0, Turnover(lost=("host-1",), steps_again=2))
+    assert again.plan.nodes == ("host-0",)
+    assert (connect.members, connect.message["gone"]) == ((0,), [1])
+    (build,) = job.say(0, "connected")
+    assert build.blob == b""
+    assert orders(job.say(0, "built", kept={}, notes=[], seconds=1.0)) == ["0 until 4", "0 checkpoint"]
+
+
+def test_the_others_go_on_from_the_checkpoint_that_was_kept_last():
+    job = on_hosts(2)
+    job.all_step(0, 1, 2, 3)
+    job.say(1, "checkpoint", has_file=False)
+    job.say(0, "checkpoint", file("epoch"), has_file=True)
+    job.all_step(4)
+    lose(job, 0, 1)
+    assert orders(job.say(1, "abandoned")) == ["TakeState"]
+    *_, again, _ = job.handle(ev.StateTaken(b"header"))
+    assert (again.next_step, again.turnover) == (4, Turnover(lost=("host-0",), steps_again=1))
+    (build,) = job.say(1, "connected")
+    assert (build.members, build.blob) == ((1,), b"header")
+
+
+def test_who_is_lost_while_the_others_begin_anew_is_missed_too():
+    job = on_hosts(2)
+    job.handle(ev.MemberStarted(2, replace(cluster().nodes[0], name="pi-9")))
+    prepared(job, 2)
+    until_regrouped(job, 0, 1)
+    lose(job, 1, 0, 2)
+    assert orders(lose(job, 2)) == ["SetTimer"]
+    *_, abandon = job.handle(ev.TimedOut())
+    assert orders([abandon]) == ["0 abandon"]
+    *_, again, connect = job.say(0, "abandoned")
+    assert again.turnover.lost == ("host-1", "pi-9")
+    assert connect.members == (0,)
+
+
+@pytest.mark.parametrize(("least", "failure"), [(2, {}), (1, {"is_echo": False, "kind": "ValueError"})])
+def test_a_loss_that_nobody_goes_on_from(least, failure):
+    """Too few are left, or the program itself has failed."""
+    job = on_hosts(2, least=least)
+    job.all_step(0)
+    job.handle(ev.Left(1, KILLED))
+    (failed,) = job.fail(0, "it is gone", **({"kind": "PeerLost", "is_echo": True, "doing": "until"} | failure))
+    assert isinstance(failed, cmd.Failed)

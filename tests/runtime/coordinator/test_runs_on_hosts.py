@@ -84,6 +84,12 @@ class OnHosts:
                 found[words[words.index("--name") + 1]] = int(folder.name)
         return found
 
+    def ranks(self) -> dict[str, int]:
+        """The processes of ranks, by the name of their host."""
+        coordinator = self.job.session._coordinator
+        members = map(coordinator._membership.member, coordinator._membership.ranks)
+        return {member.host: member.pid for member in members}
+
     @property
     def _port(self) -> str:
         assert self.job.session is not None
@@ -156,3 +162,17 @@ def test_hosts_join_by_hand_whenever_they_like_and_leave_again(tmp_path):
     assert guests["second"].wait(60) == 0
     for guest in guests.values():
         guest.communicate()
+
+
+@pytest.mark.parametrize("at_once", ["agent", "rank"])
+def test_a_host_is_lost_and_the_others_go_on_from_what_was_kept(tmp_path, at_once):
+    run = OnHosts(tmp_path, on="local", nodes="1:3", checkpoint_every=4)
+    run.until_noted(r"local-\d has joined: \d ranks? train", times=2)
+    run.train(5)
+    os.kill(run.agents()["local-1"] if at_once == "agent" else run.ranks()["local-1"], signal.SIGKILL)
+    lost = run.until_noted("local-1 is lost")
+    assert re.search(r"2 ranks train from step \d+ on, [1-4] steps? of them for the second time, after", lost)
+    run.train(6)
+    history = [line["step"] for line in run.job.folder.history()]
+    assert history == sorted(set(history)), "each step counts once"
+    run.end()

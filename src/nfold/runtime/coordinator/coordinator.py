@@ -11,7 +11,7 @@ Outside there are members, whose numbers are given once. In the generator there 
 one is `Received` from it, and an `Order` to ranks leaves as `Send` to members.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,7 @@ from nfold.runtime.coordinator.succession import Succession
 from nfold.runtime.coordinator.training import Training
 from nfold.runtime.failures.first_cause import Postmortem
 from nfold.runtime.failures.network_cuts import QUIET_S, Cuts, NetworkCut
+from nfold.runtime.failures.ranks_lost import RanksLost
 from nfold.runtime.failures.silent_ranks import PATIENCE, FailureDetector, Patience
 
 if TYPE_CHECKING:
@@ -79,7 +80,9 @@ class Coordinator:
         self._best = BestSoFar(settings.kept, best)
         self._steering = Steering(first_step, is_looped=settings.lockstep)
         self._flow = self._run()
-        self._over = False
+        self._over = self._trains = False
+        self._hurt: set[int] = set()
+        """Members that may still tell of a loss which is known already."""
 
     def start(self, places: Mapping[int, tuple[str, int]]) -> list[cmd.ToShell]:
         """Return the first commands; call it once, when every member that the job begins with has said hello.
@@ -123,6 +126,10 @@ class Coordinator:
             return []
         if rank is None:
             return self._turn(self._admission.hear(said))
+        if kind == "failed" and said.member in self._hurt and said.message["is_echo"]:
+            return []  # it has seen the loss that the others go on from
+        if kind == "abandoned":
+            self._hurt.discard(said.member)
         if kind == "failed" and self._membership.take(ms.MemberFailed(said.member)) is Decision.FAIL:
             self._postmortem.failed(rank, said.message)
         elif kind == "finished":
@@ -147,8 +154,11 @@ class Coordinator:
         return commands if self._postmortem.open else [*commands, *self._advance(ev.MembersChanged())]
 
     def _advance(self, event: ev.Event | None) -> list[cmd.ToShell]:
+        return self._resume(lambda: self._flow.send(event))  # type: ignore[arg-type]
+
+    def _resume(self, resume: Callable[[], list[cmd.Command]]) -> list[cmd.ToShell]:
         try:
-            commands: list[cmd.Command] = self._flow.send(event)  # type: ignore[arg-type]
+            commands = resume()
         except StopIteration as end:
             self._over = True
             commands = [*self._admission.close(), *(end.value or [])]
@@ -198,9 +208,22 @@ class Coordinator:
         """Collect what every rank has to say, then name the first cause."""
         if not self._postmortem.complete and not isinstance(event, ev.TimedOut):
             return [cmd.SetTimer(POSTMORTEM_S)] if self._postmortem.take_first() else []
+        lost = {*(self._membership.ranks[rank] for rank in self._postmortem.dead), *self._membership.departed}
+        if self._trains and self._postmortem.dead and self._membership.can_lose(lost):
+            return self._go_on_without(lost)
         self._over = True
         error, details = self._postmortem.error(), self._postmortem.details()
         return [cmd.Failed(error, details, is_death=self._postmortem.is_death)]
+
+    def _go_on_without(self, lost: set[int]) -> list[cmd.ToShell]:
+        """Let the ranks that are left begin a generation from what was kept last."""
+        hosts = tuple(self._membership.member(number).host for number in sorted(lost))
+        self._membership.lose(lost)
+        self._postmortem.forget()
+        self._generations.enlist(self._membership.ranks)
+        self._hurt = set(self._membership.ranks)
+        released: list[cmd.ToShell] = [cmd.LetGo(number) for number in sorted(lost)]
+        return released + self._resume(lambda: self._flow.throw(RanksLost(hosts)))
 
     # The job, in order
 
@@ -264,6 +287,7 @@ class Coordinator:
         if self._placed:
             self._membership.fix(DATA_LIVE_HERE)
         self._requests.say(*self._admission.open(Standard(self._preparation.load_order(), facts, recipe)))
+        self._trains = self._settings.hosts is not None
         succession = self._succession(facts)
         return (yield from succession.play(known, facts, recipe, self._checkpoint, self._first_step))
 

@@ -7,6 +7,7 @@ A member is prepared when it has loaded the same program as the others and liste
 leave, or has only just prepared, waits for the end of the generation under way.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
@@ -168,7 +169,7 @@ class Membership:
     @property
     def gone(self) -> tuple[int, ...]:
         """The members that have left or are about to, and that will never have a rank again."""
-        return tuple(sorted(self._left | self._finished))
+        return tuple(sorted(self._left | self._finished | self._failed))
 
     def settle(self, number: int, node: Node) -> None:
         """Note on which host a member was started that came after the job began."""
@@ -213,6 +214,20 @@ class Membership:
         if lost := self.awaited - set(numbers):
             raise InternalError(f"member {min(lost)} has a rank and has not finished: it cannot lose it")
         self.ranks = numbers
+
+    def can_lose(self, numbers: Collection[int]) -> bool:
+        """Whether enough ranks are left without these members."""
+        return not self.fixed and len(set(self.ranks) - set(numbers)) >= self._least
+
+    def lose(self, numbers: Collection[int]) -> None:
+        """Take the ranks of members that are lost; what the others saw of that is no failure of theirs."""
+        self.ranks = tuple(number for number in self.ranks if number not in numbers)
+        self._failed = (self._failed - set(self.ranks)) | set(numbers)
+
+    @property
+    def departed(self) -> tuple[int, ...]:
+        """Members with a rank whose connection has ended before they had finished."""
+        return tuple(number for number in self.ranks if number in self._left - self._finished)
 
     def begin(self, num_ranks: int) -> Generation:
         """Begin a generation of the first ranks.

@@ -64,6 +64,30 @@ class Regrouping:
         yield from self._generations.begin(chosen.world_size)
         return known
 
+    def without(self, turnover: Turnover, known: Known, ready: Ready, next_step: int) -> Flow:
+        """Connect the ranks that are left when others were lost; return what they go on with.
+
+        Args:
+            turnover: who was lost.
+            known: what the generation before rested on.
+            ready: what ranks told of the program.
+            next_step: counts from 0.
+
+        Raises:
+            PlanError: those who are left cannot go on.
+        """
+        ready = {**ready, "chunks": plan_of(known).chunks}  # the result depends on them
+        measured, known = {node.name for node in known.cluster.nodes}, self._with_hosts(known)
+        if measured >= {node.name for node in known.cluster.nodes}:
+            known = replace(known, plan=self._plan(known, ready))
+        else:  # somebody was being let in
+            known = yield from self._measured(known, ready)
+        chosen = plan_of(known)
+        self._requests.say(cmd.Replanned(known, chosen, next_step, turnover))
+        yield from self._generations.let_go(self._behind(chosen.world_size))
+        yield from self._generations.begin(chosen.world_size)
+        return known
+
     def _for_members(self, known: Known, ready: Ready) -> Flow:
         """Let leavers go and newcomers in, as far as a plan can be made for them."""
         membership, leavers = self._membership, self._membership.leavers

@@ -161,12 +161,22 @@ class JobRecorder:
     def _take_other_plan(self, other: cmd.Replanned) -> None:
         """Let what is said of the run be of the steps from now on: those before had another plan."""
         self._member_ledger.changed(other)
+        if again := other.turnover.steps_again:
+            self._go_back(other.next_step, again)
         assert self._planned is not None, "another plan follows a first one"
         self._planned = replace(self._planned, known=other.known, plan=other.plan, first_step=other.next_step)
         self.outcome.begin_anew(other.known, other.plan)
         self._is_saved = False
         self._save_plan()
         self._observer.planned(self._planned, None)
+
+    def _go_back(self, step: int, again: int) -> None:
+        """Forget the steps after one, which are played again."""
+        self._history_writer.cut(step)
+        if self._folder is not None:
+            self._folder.cut_history(step)
+        del self.outcome.losses[-again:]
+        self.outcome.last_step = step
 
     def _check_disk(self, planned: cmd.Planned) -> None:
         where = self._folder.path if self._folder is not None else self._options.out
