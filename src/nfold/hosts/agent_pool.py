@@ -12,7 +12,7 @@ from nfold.core import codec
 from nfold.core.options.host_range import HostRange
 from nfold.core.text.units import count, seconds
 from nfold.errors import ClusterError, NfoldError, WorkerLost
-from nfold.hosts.host_agent import HostAgent, give, tell_late, tell_skew, tell_versions
+from nfold.hosts.host_agent import HostAgent, ended_early, give, tell_late, tell_skew, tell_versions
 from nfold.hosts.host_facts import HostFacts, own_versions
 from nfold.hosts.manager import Manager, PlaceState
 from nfold.hosts.program_files.archive import Archive
@@ -67,6 +67,7 @@ class AgentPool:
         self._program: Message | None = None
         """The order that brings the program, once it is given."""
         self._first: list[HostAgent] = []
+        self._come: set[int] = set()
         self._ready: deque[HostAgent] = deque()
         self._changed = threading.Condition()
         self._is_closed = self._is_complete = False
@@ -100,6 +101,7 @@ class AgentPool:
             )
             if skewed := tell_skew(agent):
                 self._say(skewed)
+            self._come.add(place)
             if self._program is not None:
                 give(agent, self._program)
             self._changed.notify_all()
@@ -109,8 +111,7 @@ class AgentPool:
         """Why an agent is not let in; empty: it is."""
         if self._is_closed or (self._is_complete and self._hosts is None):
             return "the job has all the hosts that it asked for"
-        here = [agent for agent in self._agents.values() if not agent.gone and not agent.is_leaving]
-        if self._hosts is not None and len(here) >= self._hosts.most:
+        if self._hosts is not None and len(self.here()) >= self._hosts.most:
             return f"the job has all the {self._hosts.most} hosts that --nodes {self._hosts} allows"
         if hello["place"] in self._agents and not self._agents[hello["place"]].gone:
             return f"place {hello['place']} is filled by {self._agents[hello['place']].name} already"
@@ -175,13 +176,7 @@ class AgentPool:
         with self._changed:
             if self._error is not None:
                 raise self._error
-        lines = manager.last_lines(ended.place)
-        where = ended.name or f"place {ended.place}"
-        how = ended.reason or "ended"
-        error = ClusterError(f"{manager.title}: the agent on {where} {how} before it reached this machine.")
-        if lines:
-            error.add_note("\n  ".join(("The last lines from there:", *lines)))
-        raise error
+        raise ended_early(manager, ended)
 
     def _tell_waiting(self, told: str, states: Sequence[PlaceState], missing: int, manager: Manager) -> str:
         reasons = dict.fromkeys(state.reason for state in states if state.stage == "waiting" and state.reason)
@@ -267,6 +262,17 @@ class AgentPool:
             self._homes[member] = agent
         give(agent, {"do": "start", "member": member})
 
+    def here(self) -> list[HostAgent]:
+        """Return the agents that are there and stay, in the order in which they came."""
+        with self._changed:
+            every = self._agents.values()
+            return [agent for agent in every if not (agent.gone or agent.is_leaving or agent.is_dismissed)]
+
+    def places_come(self) -> frozenset[int]:
+        """Return the places whose agents have come, whatever became of them."""
+        with self._changed:
+            return frozenset(self._come)
+
     def next_ready(self) -> HostAgent:
         """Return the first of the agents that came later, hold the program and have no member yet.
 
@@ -301,6 +307,18 @@ class AgentPool:
             give(home, {"do": "release", "member": member})
             if is_free:
                 self._dismiss(home)
+
+    def call_back(self, agent: HostAgent) -> None:
+        """Let an agent end whose host wants it to, once the run goes on without its members."""
+        with self._changed:
+            agent.is_leaving = True
+            members = [member for member, home in self._homes.items() if home is agent]
+            if agent in self._ready:
+                self._ready.remove(agent)
+        for member in members:
+            self._leaves(member)
+        if not members:
+            self._dismiss(agent)
 
     def _dismiss(self, agent: HostAgent) -> None:
         agent.is_dismissed = True
@@ -368,7 +386,7 @@ class AgentPool:
                         self._came(agent)
                     self._changed.notify_all()
             case "leaving" if self._hosts is not None:
-                self._see_off(agent)
+                self.call_back(agent)
             case "ended":
                 with self._changed:
                     self._ends[message["member"]] = f"{message['how']} on {agent.name}"
@@ -385,15 +403,3 @@ class AgentPool:
                 agent.replies.put(message)
             case _ if message == ALIVE:
                 pass
-
-    def _see_off(self, agent: HostAgent) -> None:
-        """Let an agent end whose host wants it to, once the run goes on without its members."""
-        with self._changed:
-            agent.is_leaving = True
-            members = [member for member, home in self._homes.items() if home is agent]
-            if agent in self._ready:
-                self._ready.remove(agent)
-        for member in members:
-            self._leaves(member)
-        if not members:
-            self._dismiss(agent)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from nfold.core.text.units import count, seconds
+from nfold.errors import ClusterError
 from nfold.hosts.host_facts import HostFacts, Versions
 from nfold.hosts.manager import Manager, PlaceState
 from nfold.runtime.control.channel import ChannelClosed, Message, SocketChannel
@@ -62,6 +63,15 @@ def tell_versions(name: str, there: Versions, here: Versions) -> str:
         "different things. Install the same versions on both; --env brings torch and other packages, but not Python, "
         "nor nfold."
     )
+
+
+def ended_early(manager: Manager, ended: PlaceState) -> ClusterError:
+    """Return what says that the agent of a place has ended and will not come."""
+    where, how, lines = ended.name or f"place {ended.place}", ended.reason or "ended", manager.last_lines(ended.place)
+    error = ClusterError(f"{manager.title}: the agent on {where} {how} before it reached this machine.")
+    if lines:
+        error.add_note("\n  ".join(("The last lines from there:", *lines)))
+    return error
 
 
 def tell_late(manager: Manager, states: Sequence[PlaceState], wanted: int, come: int, within_s: float) -> str:

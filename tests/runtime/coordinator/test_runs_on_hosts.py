@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from nfold.machine.request_socket import request
 from nfold.program import ProgramSource
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.run_folder.folder import RunFolder
@@ -176,3 +177,21 @@ def test_a_host_is_lost_and_the_others_go_on_from_what_was_kept(tmp_path, at_onc
     history = [line["step"] for line in run.job.folder.history()]
     assert history == sorted(set(history)), "each step counts once"
     run.end()
+
+
+def test_another_terminal_gives_a_host_back_and_takes_one_more(tmp_path):
+    run = OnHosts(tmp_path, on="local", nodes="1:2")
+    run.until_noted(r"local-\d has joined: 2 ranks train")
+
+    def ask(asked: str) -> str | None:
+        return request(os.getpid(), os.path.realpath(run.job.folder.path), asked)
+
+    assert ask("+1") == "refused: 3 hosts would be outside of --nodes 1:2, which allows 1 to 2; there are 2"
+    assert re.fullmatch(r"local-\d to leave after the step under way", ask("-1") or "")
+    run.until_noted(r"local-\d has left: 1 rank trains")
+    assert ask("0") == "refused: 0 hosts would be outside of --nodes 1:2, which allows 1 to 2; there are 1"
+    assert ask("2") == "1 more host asked for; each takes part when it is there"
+    run.until_noted("local-2 has joined: 2 ranks train")
+    run.train(2)
+    run.end()
+    assert ask("+1") is None, "nobody listens any more"

@@ -26,6 +26,7 @@ from nfold.hosts.program_files.archive import pack
 from nfold.hosts.program_files.lock_file import LockFile, read_lock
 from nfold.launch.mpi_process import LEAVE_S
 from nfold.launch.output import Output
+from nfold.machine.request_socket import answering
 from nfold.program import Program, ProgramSource
 from nfold.runtime.control.control_server import SocketControlServer, Tell
 from nfold.runtime.control.events import HostReady, Left, ReleaseWanted
@@ -33,6 +34,7 @@ from nfold.runtime.control.spool import Spools
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.options.target import read_listen
 from nfold.verbs.ranks.find_manager import find_manager
+from nfold.verbs.ranks.scaling import Scaling
 
 if TYPE_CHECKING:
     import queue
@@ -72,6 +74,8 @@ class ComeHosts:
     manager: Manager
     output: Output
     control_server: SocketControlServer
+    call: Call
+    """What agents need to find the job."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -132,14 +136,17 @@ def come_hosts(
             agents=pool.take,
         )
         ending.callback(control_server.close)
+        call = _call(options, host, control_server.port, command.token)
         if options.hosts is not None and options.on is not None and options.listen is not None:
             invitation = ByHand(token_file(), command.say)
             ending.callback(invitation.close)
-            invitation.start(_call(options, host, control_server.port, command.token), 0)
-        manager.start(_call(options, host, control_server.port, command.token), options.num_asked)
+            invitation.start(call, 0)
+        manager.start(call, options.num_asked)
         agents = pool.wait(options.num_hosts, manager, float(options.hosts_within), command.is_called_off)
         try:
-            yield ComeHosts(pool=pool, agents=agents, manager=manager, output=output, control_server=control_server)
+            yield ComeHosts(
+                pool=pool, agents=agents, manager=manager, output=output, control_server=control_server, call=call
+            )
         except NfoldError as error:
             add_reasons(error, manager, pool.lost, threading.Event().wait)
             raise
@@ -163,10 +170,13 @@ def remote_hosts(
         ProgramError: the program cannot be sent.
     """
     archive = pack(_script(source).path, _lock(options))
-    with come_hosts(options, command) as come:
+    with come_hosts(options, command) as come, contextlib.ExitStack() as ending:
         within_s = PROGRAM_S if archive.lock is None else ENVIRONMENT_S
         come.pool.send_program(archive, _script(source).function, within_s, command.is_called_off)
         command.say(_told(come.agents, come.manager))
+        if options.hosts is not None and command.log is not None:
+            scaling = Scaling(options.hosts, come.pool, come.manager, come.call, by_hand=options.on is None)
+            ending.enter_context(answering(os.getpid(), os.path.realpath(command.log.parent), scaling.answer))
         homes = homes_of_ranks(come.agents, _slots(options, come.agents), options.workers + options.servers)
         yield RemoteHosts(
             cluster=cluster_of(come.agents),
