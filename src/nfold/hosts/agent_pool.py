@@ -12,7 +12,7 @@ from nfold.core import codec
 from nfold.core.options.host_range import HostRange
 from nfold.core.text.units import count, seconds
 from nfold.errors import ClusterError, NfoldError, WorkerLost
-from nfold.hosts.host_agent import HostAgent, ended_early, give, tell_late, tell_skew, tell_versions
+from nfold.hosts.host_agent import HostAgent, ended_early, give, tell_late, tell_skew, tell_versions, unique_name
 from nfold.hosts.host_facts import HostFacts, own_versions
 from nfold.hosts.manager import Manager, PlaceState
 from nfold.hosts.program_files.archive import Archive
@@ -97,7 +97,12 @@ class AgentPool:
                 return None
             place = hello["place"] if hello["place"] is not None else self._free_place()
             agent = self._agents[place] = HostAgent(
-                place, self._unique(name), facts, channel, channel.far_host, facts.time_s - time.time()
+                place,
+                unique_name(name, (*self._agents.values(), *self.lost)),
+                facts,
+                channel,
+                channel.far_host,
+                facts.time_s - time.time(),
             )
             if skewed := tell_skew(agent):
                 self._say(skewed)
@@ -127,11 +132,6 @@ class AgentPool:
 
     def _free_place(self) -> int:
         return next(number for number in itertools.count() if number not in self._agents)
-
-    def _unique(self, name: str) -> str:
-        taken = {agent.name for agent in (*self._agents.values(), *self.lost)}
-        numbered = (f"{name}-{number}" for number in itertools.count(2))
-        return name if name not in taken else next(each for each in numbered if each not in taken)
 
     def wait(
         self, count_wanted: int, manager: Manager, within_s: float, is_called_off: Callable[[], bool]

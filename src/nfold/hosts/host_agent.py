@@ -1,8 +1,9 @@
 """One agent that has come, as its coordinator sees it, and what is said of those that may not or do not come."""
 
 import contextlib
+import itertools
 import queue
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from nfold.core.text.units import count, seconds
@@ -37,6 +38,13 @@ class HostAgent:
     """Whether it was told that it is needed no more."""
     replies: "queue.SimpleQueue[Message]" = field(default_factory=queue.SimpleQueue, repr=False)
     """What it answered to orders that are waited for."""
+
+
+def unique_name(name: str, others: Iterable[HostAgent]) -> str:
+    """Return the name of a host, with a number behind it where others are called so."""
+    taken = {agent.name for agent in others}
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    return name if name not in taken else next(each for each in numbered if each not in taken)
 
 
 def give(agent: HostAgent, order: Message) -> None:

@@ -165,7 +165,7 @@ def test_hosts_join_by_hand_whenever_they_like_and_leave_again(tmp_path):
         guest.communicate()
 
 
-@pytest.mark.parametrize("at_once", ["agent", "rank"])
+@pytest.mark.parametrize("at_once", ["agent", pytest.param("rank", marks=pytest.mark.exhaustive)])
 def test_a_host_is_lost_and_the_others_go_on_from_what_was_kept(tmp_path, at_once):
     run = OnHosts(tmp_path, on="local", nodes="1:3", checkpoint_every=4)
     run.until_noted(r"local-\d has joined: \d ranks? train", times=2)
@@ -179,6 +179,7 @@ def test_a_host_is_lost_and_the_others_go_on_from_what_was_kept(tmp_path, at_onc
     run.end()
 
 
+@pytest.mark.exhaustive
 def test_another_terminal_gives_a_host_back_and_takes_one_more(tmp_path):
     run = OnHosts(tmp_path, on="local", nodes="1:2")
     run.until_noted(r"local-\d has joined: 2 ranks train")
