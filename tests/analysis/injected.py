@@ -53,6 +53,8 @@ class Injected:
     """Share of each of the five in that, the loss last."""
     batch_size: int = 32
     chunks: int | None = None
+    chunk_shares: tuple[float, ...] = ()
+    """Of a batch, where each rank trains on what lives on its node."""
     mbit: float = 200.0
     latency_s: float = 1e-4
     cpu_s_per_byte: float = 1e-10
@@ -175,6 +177,7 @@ class Injected:
             servers=self.servers,
             batch_size=self.batch_size,
             chunks=self.chunks,
+            chunk_shares=self.chunk_shares,
         )
 
     def _plan(self, question: Facts) -> Plan:
@@ -184,6 +187,7 @@ class Injected:
         return Plan(
             strategy=self.strategy,
             chunks=proposal.placement.num_chunks,
+            chunk_shares=question.chunk_shares,
             batch_size=self.batch_size,
             workers=self.workers,
             servers=self.servers,

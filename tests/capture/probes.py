@@ -358,3 +358,10 @@ class NormedByFunction(Base):
 
     def between(self, x: torch.Tensor) -> torch.Tensor:
         return F.batch_norm(x, self.mean, self.variance, training=self.training)
+
+
+class RareCoin(Base):
+    """Lands in none of the trials: only that it is thrown shows."""
+
+    def between(self, x: torch.Tensor) -> torch.Tensor:
+        return x.flip(-1) if random.random() < 1e-9 else x

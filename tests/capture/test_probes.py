@@ -36,6 +36,7 @@ from probes import (
     OddBatches,
     PairsOfSamples,
     PythonRandom,
+    RareCoin,
     Spectral,
     TorchRandomBranch,
     WeightNorm,
@@ -77,7 +78,7 @@ STATEFUL = {
     NormedByFunction: "mean",
     **HELD,
 }
-DRAWING = {NoiseOfBatchSize: "fx", TorchRandomBranch: "fx", PythonRandom: "opaque"}
+DRAWING = {NoiseOfBatchSize: "fx", TorchRandomBranch: "fx", PythonRandom: "opaque", RareCoin: "opaque"}
 
 
 def captured(probe: type[nn.Module]) -> Captured:

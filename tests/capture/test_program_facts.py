@@ -369,6 +369,19 @@ def test_a_loss_with_a_module_that_keeps_something_is_refused(loss: Callable[[An
         graph_of(Net(linear, rows, loss=loss))
 
 
+def weighing_closure(*, trained: bool) -> Callable[[Any, Any], torch.Tensor]:
+    weigh = nn.Linear(CLASSES, CLASSES).double().requires_grad_(trained)
+    return lambda outputs, target: F.cross_entropy(weigh(outputs), target)
+
+
+def test_a_loss_with_weights_of_its_own_is_told_that_nothing_trains_them() -> None:
+    told = "the loss uses weights that nothing trains: those in weigh. Make them the model's"
+    trained = graph_of(Net(linear, rows, loss=weighing_closure(trained=True)))
+    frozen = graph_of(Net(linear, rows, loss=weighing_closure(trained=False)))
+    assert any(note.startswith(told) for note in trained.notes)
+    assert not any(note.startswith(told) for note in frozen.notes)
+
+
 @pytest.mark.parametrize(
     "loss", [Counting(), Counting().compute, counting_closure()], ids=["object", "method", "closure"]
 )
@@ -548,6 +561,18 @@ def decay_matrices(parameters: Any) -> torch.optim.Optimizer:
 )
 def test_update_scope(factory: Any, scope: str) -> None:
     assert update_scope(Stepping(factory), ZOO["plain"].model()).scope == scope
+
+
+def test_groups_that_are_added_to_an_empty_one_are_told() -> None:
+    def added(parameters: Any) -> torch.optim.Optimizer:
+        optimizer = torch.optim.SGD([each for each in parameters if each.ndim == 1], lr=0.1)
+        optimizer.add_param_group({"params": [each for each in parameters if each.ndim > 1]})
+        return optimizer
+
+    found = update_scope(Stepping(added), ZOO["plain"].model())
+    assert found.scope == "model"
+    assert "raised ValueError: optimizer got an empty parameter list" in found.unseen
+    assert found.unseen.endswith("; give it all groups at once, as SGD([{'params': biases}, {'params': others}])")
 
 
 class Wrapper:

@@ -37,6 +37,31 @@ latency = "{latency}"
 """
 
 
+FEW = """
+import nfold, torch
+from torch import nn
+def program():
+    data = torch.utils.data.TensorDataset(torch.randn(120, 64), torch.arange(120) % 3)
+    return nfold.Program(
+        model=lambda: nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 3)),
+        loss=torch.nn.functional.cross_entropy, train_data=lambda: data,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1), batch_size=30,
+    )
+"""
+UNEVEN = """
+[[node]]
+name = "slow"
+cores = 0.2
+samples = 120
+uplink = "200 Mbit/s"
+
+[[node]]
+name = "fast"
+cores = 0.8
+uplink = "200 Mbit/s"
+"""
+
+
 @pytest.fixture
 def cluster(tmp_path):
     def write(count=2, latency="0 ms"):
@@ -280,6 +305,24 @@ def test_training_on_an_emulated_cluster(shell, cluster, emulation):
         assert link["origin"] == "measured"
         assert 9e6 < link["bandwidth_bytes_per_s"] < 12.5e6, "95 % of 100 Mbit/s is payload"
         assert 0.009 < link["latency_s"] < 0.02, "this end's half of 20 ms, and what the machine itself takes"
+
+
+def test_data_travel_to_where_they_are_trained_on(shell, emulation):
+    """A node that holds all of them, and one that holds none and computes four times as fast."""
+    (shell.folder / "few.py").write_text(FEW)
+    (shell.folder / "c.toml").write_text(UNEVEN)
+    result = shell.run(
+        "train", "few.py", "--emulate", "c.toml", "--place", "waterfill", "--steps", "4", "--out", "here"
+    )
+    assert result.code == 0, result.err
+    assert "from slow to fast: takes" in result.err
+    placed, report = (json.loads((shell.folder / f"here/{name}.json").read_text()) for name in ("place", "report"))
+    slow, fast = report["places"]["nodes"]
+    assert (slow["held"], fast["held"]) == (120, 0)
+    assert slow["holds"] + fast["holds"] == 120
+    assert report["places"]["before_bytes"] > 0
+    assert placed["runs"][0]["nodes"] == [node["node"] for node in (slow, fast) if node["holds"]]
+    assert "moving data" in report["ledger"]
 
 
 @pytest.mark.exhaustive

@@ -163,6 +163,7 @@ class Members:
             "unsent_bytes": [None] * len(members),
             "total_steps": 1000,
             "placed": [],
+            "moves": [],
         }
         for member, own in zip(members, rank_schedules(plan, self.graph), strict=True):
             self.tell((member,), {**order, "schedule": own.to_document()}, header)

@@ -22,7 +22,7 @@ from nfold.errors import RunError
 from nfold.node_data import LocalFiles
 from nfold.runtime.samples.moving import Mover
 from nfold.runtime.samples.record import Record
-from nfold.runtime.samples.resident_dataset import ResidentDataset, file_record, item_record
+from nfold.runtime.samples.resident_dataset import ResidentDataset, records_of
 from nfold.runtime.samples.store import SampleStore
 from nfold.transport.implementations.tcp import Listener, TcpConnections
 
@@ -153,7 +153,7 @@ def wrong_samples(cluster: Cluster) -> list[str]:
         wrong += [f"node {node} lacks {number}" for number in expected.keys() - held]
         wrong += [f"node {node} has {number}, too" for number in held - expected.keys()]
         for number in held & expected.keys():
-            record = with_data.record(number)
+            record = with_data.records([number])[0]
             if record != expected[number] or zlib.crc32(record.data) != zlib.crc32(expected[number].data):
                 wrong.append(f"node {node} has another {number}")
         with_data.store.close()
@@ -170,7 +170,7 @@ def owner_record(cluster: Cluster, number: int) -> Record:
     """Return a sample as the node has it on which it lives."""
     node = next(node for node in range(len(SIZES)) if number < sum(SIZES[: node + 1]))
     data, index = cluster.data[node], number - sum(SIZES[:node])
-    return file_record(data, index) if isinstance(data, LocalFiles) else item_record(data, index)
+    return records_of(data, [index])[0]
 
 
 def play(kind: str, victim: int, longest_s: float, draw: random.Random) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The gate that every capture passes before it is trusted: cut at every operator, it must equal the user's own module.
 
 Both sides draw the same random numbers: the module draws as it likes, and the cut program starts each draw from the
-state that the generators had at that point.
+state that the generators had at that point. Both must leave the generators alike: a number that was drawn while the
+module was traced, and is drawn no more, may have decided something that no call here shows, as a rare coin does.
 """
 
 from collections.abc import Callable
@@ -25,6 +26,7 @@ _LARGE, _SMALL = SIZES
 _CALLS = ((_LARGE, 0), (_SMALL, 1), (GATE_SIZE, 3), (_LARGE, 0))
 """How many samples, and which."""
 _ALONE = (1, 2)
+_DRAWS_LESS = "it draws random numbers in Python, where no operator does"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,30 +59,34 @@ def pass_gate(
     is_exported = captured.layout.traced.method == "export"  # for at least two samples; an epoch may end with one
     for seed, key in enumerate((*_CALLS, _ALONE) if alone or is_exported else _CALLS):
         try:
-            expected = _eager(eager, loss, example.batch(*key), seed)
+            expected, drawn = _eager(eager, loss, example.batch(*key), seed)
         except Exception:
             if key == _ALONE:
                 break
             raise
+        seed_all(seed)
         try:
             if states is not None:
-                states.record(seed, example.batch(*key))
+                states.record(example.batch(*key))
+            draws_less = drawn.moved()
             seed_all(seed)
             value = play_step(bound, segments, example.batch(*key))
         except Exception as error:
             text = f"cut into operators, it {plainly(error)}"
         else:
-            text = difference(expected, outcome(value, cut), precision)
+            text = _DRAWS_LESS if draws_less else difference(expected, outcome(value, cut), precision)
         if text:
             return Gated(is_other_alone=True) if key == _ALONE and not is_exported else Gated(text)
     return Gated()
 
 
-def _eager(model: nn.Module, loss: Loss, batch: tuple[Any, Any], seed: int) -> StepOutcome:
+def _eager(model: nn.Module, loss: Loss, batch: tuple[Any, Any], seed: int) -> tuple[StepOutcome, RandomState]:
+    """Return what a call comes to, and the generators' states when the loss is there."""
     seed_all(seed)
     value = loss(call(model, batch[0]), batch[1])
+    drawn = RandomState()
     torch.autograd.backward(value)
-    return outcome(value, model)
+    return outcome(value, model), drawn
 
 
 class _States:
@@ -103,10 +109,9 @@ class _States:
             draws=self,
         )
 
-    def record(self, seed: int, batch: tuple[Any, Any]) -> None:
-        """Run the program in its own order and note where its draws begin."""
+    def record(self, batch: tuple[Any, Any]) -> None:
+        """Run the program in its own order, from the generators as they are, and note where its draws begin."""
         self._recording = True
-        seed_all(seed)
         with torch.enable_grad():
             self._run(*batch)
         self._recording = False

@@ -1,4 +1,9 @@
-"""What is true of a program whatever captures it: may its batch be cut, who gets a gradient, what does it keep."""
+"""Decides what is true of a program whatever captures it: may its batch be cut, who gets a gradient, what does it keep.
+
+Why its batch may not be cut: forward takes something over from call to call, the loss says by its settings that it is
+no mean, `proof` finds that samples mix, or, where that proves nothing, a trial of `independence` finds it. The reason
+becomes `ModelGraph.indivisible`, with which `planning/choosing/wishes.py` refuses more than one chunk.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -153,6 +158,8 @@ def find_facts(
         reason, conditions, unproved = _of_samples(fresh, loss, example)
     if calls.foreign_random:
         notes.append("forward draws from Python's or numpy's generator: each chunk seeds them before it starts")
+    if own := around_loss.given_gradients():
+        notes.append(_told_own_weights(own))
     forgotten = _forgotten(model, calls.changed) or ([_UNSEEN] if carried.shows else [])
     forgotten = not_recomputed(fresh, loss, example, forgotten)
     moved = [each for each in calls.moved if not _keeps(model, each.name)]
@@ -188,6 +195,13 @@ def find_facts(
         why_pairs=why_pairs,
         unkept=_told_unkept(moved, [*(forgotten if shows else []), *_forgotten(model, carried.by_evaluation)]),
         notes=tuple(notes),
+    )
+
+
+def _told_own_weights(names: list[str]) -> str:
+    return (
+        f"the loss uses weights that nothing trains: those in {', '.join(names[:3])}. Make them the model's, which may "
+        "return all that the loss needs, or freeze them with requires_grad_(False)"
     )
 
 

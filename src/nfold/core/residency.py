@@ -63,6 +63,9 @@ class PlacedRun:
     epochs: tuple[EpochSamples, ...]
     """Ascending; the first one begins no later than the epoch of the first step."""
     moves: tuple[SampleMove, ...] = ()
+    in_a_row: int = 1
+    """Samples of a rank that are visited together: two where a program computes nothing on one. It was measured, so it
+    is kept: found otherwise elsewhere, it would change the order of an epoch under way."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

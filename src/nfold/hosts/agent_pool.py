@@ -1,6 +1,5 @@
 """The agents of a job, as its coordinator sees them: who has come, what each holds, how members on them ended."""
 
-import itertools
 import queue
 import threading
 import time
@@ -12,7 +11,16 @@ from nfold.core import codec
 from nfold.core.options.host_range import HostRange
 from nfold.core.text.units import count, seconds
 from nfold.errors import ClusterError, NfoldError, WorkerLost
-from nfold.hosts.host_agent import HostAgent, ended_early, give, tell_late, tell_skew, tell_versions, unique_name
+from nfold.hosts.host_agent import (
+    HostAgent,
+    ended_early,
+    free_place,
+    give,
+    tell_late,
+    tell_skew,
+    tell_versions,
+    unique_name,
+)
 from nfold.hosts.host_facts import HostFacts, own_versions
 from nfold.hosts.manager import Manager, PlaceState
 from nfold.hosts.program_files.archive import Archive
@@ -95,7 +103,7 @@ class AgentPool:
                 channel.close()
                 self._changed.notify_all()
                 return None
-            place = hello["place"] if hello["place"] is not None else self._free_place()
+            place = hello["place"] if hello["place"] is not None else free_place(self._agents)
             agent = self._agents[place] = HostAgent(
                 place,
                 unique_name(name, (*self._agents.values(), *self.lost)),
@@ -129,9 +137,6 @@ class AgentPool:
         else:
             self._error = self._error or ClusterError(why)
         return why
-
-    def _free_place(self) -> int:
-        return next(number for number in itertools.count() if number not in self._agents)
 
     def wait(
         self, count_wanted: int, manager: Manager, within_s: float, is_called_off: Callable[[], bool]

@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import queue
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from nfold.core.text.units import count, seconds
@@ -38,6 +38,11 @@ class HostAgent:
     """Whether it was told that it is needed no more."""
     replies: "queue.SimpleQueue[Message]" = field(default_factory=queue.SimpleQueue, repr=False)
     """What it answered to orders that are waited for."""
+
+
+def free_place(taken: Collection[int]) -> int:
+    """Return the first number that is not taken."""
+    return next(number for number in itertools.count() if number not in taken)
 
 
 def unique_name(name: str, others: Iterable[HostAgent]) -> str:

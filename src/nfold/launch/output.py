@@ -26,8 +26,8 @@ MOST_BYTES = 10_000_000
 """Of the beginning: some hundred thousand lines. A run that goes on adds as many again."""
 LAST_BYTES = 100_000
 """Of the end."""
-MOST_LINES = 3
-"""The last lines of a traceback say what it is about."""
+MOST_LINES = 2
+"""The last lines of a traceback say what it is about: with them, an error has six lines at most."""
 MOST_CHARACTERS = 300
 LINE_BYTES = 16_384
 """A longer line is cut: nobody waits for the end of one that may have none."""

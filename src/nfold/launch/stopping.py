@@ -1,4 +1,8 @@
-"""Hears the signals that ask for an end, so that nothing is left half-made."""
+"""Hears Ctrl-C, SIGTERM and SIGHUP in place of what they would do. What follows is decided by who listens.
+
+A training run's listener is `runtime/coordinator/session.py`. That a first Ctrl-C means to stop after the step under
+way is decided in `runtime/coordinator/training.py`.
+"""
 
 import signal
 import threading

@@ -9,4 +9,5 @@ operator_parts     operators cut by output channels
 reductions         how gradients are summed: buckets, who sums what, and the messages of a ring and of servers
 costs              seconds and bytes of a placement
 scheduling         compiles a placement and its reductions into each rank's tasks
+residency          where training samples should live: what moves between nodes, and who trains on what
 """

@@ -5,24 +5,21 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from nfold.core.cluster import Cluster
-from nfold.core.job import Begun
-from nfold.core.options.host_range import is_range
-from nfold.core.options.run_options import WATCHING, LastingOptions, RunOptions, shared
+from nfold.core.options.run_options import WATCHING, RunOptions
 from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.core.text.units import count
 from nfold.errors import CheckpointError, InternalError, PlanError, ProgramError
-from nfold.planning.choosing.strategies import AUTO, PLACING, SERVING, Single
 from nfold.program import Program, ProgramSource, refuse_while_loading
-from nfold.verbs.options.job_record import JobRecord, Resumed, refuse_unkept
+from nfold.verbs.options.job_record import refuse_unkept
 from nfold.verbs.options.keywords import takes_options
-from nfold.verbs.options.option_checks import Options, Wishes, check_faults, check_out, whole_numbers
+from nfold.verbs.options.option_checks import Options, Wishes, check_faults, check_out
 from nfold.verbs.run_folder.files import MODEL
 from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.run_folder.missed_best import keep_missed_best
+from nfold.verbs.running.going_on import resumed_of, resumed_options
 from nfold.verbs.running.observer import NullObserver, Observer
 from nfold.verbs.running.run import Run, run_of
 from nfold.verbs.running.run_job import Job
@@ -132,7 +129,7 @@ def _complete_run(folder: RunFolder, wishes: Wishes) -> Run | None:
     record, known, checkpoint = folder.record(), folder.known(), folder.checkpoint()
     if known.plan is None:
         raise CheckpointError(f"{folder.path} holds no plan")
-    total = _resumed_options(folder, known.plan.chunks, wishes).steps or record.total_steps
+    total = resumed_options(folder, known.plan.chunks, wishes).steps or record.total_steps
     has_model = (folder.path / MODEL).exists()
     is_kept = checkpoint is not None and not record.unkept
     done = checkpoint.step if checkpoint is not None and is_kept else folder.last_step if has_model else 0
@@ -192,7 +189,7 @@ def _go_on(folder: RunFolder, program: str | Path | None, wishes: Wishes, observ
         refuse_unkept(folder.path, folder.record())
         folder.clear_halves()
         steps_done = folder.last_step
-        options, resumed = _resumed(folder, wishes)
+        options, resumed = resumed_of(folder, wishes)
         source = _source_of(folder, program)
     except BaseException:
         folder.release()
@@ -299,109 +296,6 @@ def name_of(source: ProgramSource | Program) -> str:
     return source.path.stem if isinstance(source, ProgramSource) else "run"
 
 
-def _resumed(folder: RunFolder, wishes: Wishes) -> tuple[Options, Resumed]:
-    record, known = folder.record(), folder.known()
-    checkpoint = folder.checkpoint()
-    step = checkpoint.step if checkpoint else 0
-    if known.plan is None:
-        raise CheckpointError(f"{folder.path} holds no plan")
-    options = _resumed_options(folder, known.plan.chunks, wishes)
-    total = options.steps or record.total_steps
-    if checkpoint is not None:
-        keep_missed_best(folder, checkpoint)
-    if checkpoint is not None and step >= total:
-        folder.ensure_model(checkpoint)
-        is_scheduled = record.recipe is not None and record.recipe.has_scheduler
-        raise PlanError(_tell_complete(folder, step, total, is_scheduled=is_scheduled))
-    same = _ways(options) == _ways(record)
-    history = folder.history(until=step)
-    begun = Begun(
-        batch_size=known.plan.batch_size,
-        steps_per_epoch=record.steps_per_epoch,
-        recipe=record.recipe,
-        is_evaluated=_is_evaluated(history, step, record.steps_per_epoch),
-        placed=folder.placed(),
-    )
-    return options, Resumed(known=known if same else None, begun=begun, checkpoint=checkpoint, history=history)
-
-
-def _is_evaluated(history: list[dict[str, Any]], step: int, steps_per_epoch: int) -> bool:
-    """Whether what is due after a step was done; at the start and within an epoch nothing is."""
-    return step % steps_per_epoch != 0 or step == 0 or any(line["step"] == step and line["metrics"] for line in history)
-
-
-def _tell_complete(folder: RunFolder, step: int, total: int, *, is_scheduled: bool) -> str:
-    lasting = ", as far as its schedule of the learning rate lasts" if is_scheduled else ""
-    model = f"{folder.path / MODEL} holds the model"
-    if step > total:
-        return (
-            f"--steps {total}: the run in {folder.path} has done {step} steps already, and {model}. "
-            f"Use more --steps{lasting}."
-        )
-    return (
-        f"the run in {folder.path} is complete: {step} of {total} steps are done, and {model}. "
-        f"Use more --steps to make it longer{lasting}."
-    )
-
-
-def _ways(wishes: Options | JobRecord) -> tuple[object, ...]:
-    """What a plan depends on, of what may differ when a run goes on."""
-    places = (wishes.workers, wishes.servers, wishes.emulated, wishes.on, wishes.device, wishes.place)
-    return *places, wishes.strategy, wishes.staleness, wishes.staleness_aware
-
-
-def _resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
-    record = folder.record()
-    _refuse_changes(folder, record, wishes)
-    if folder.placed() is not None:
-        return _placed_options(folder, record, wishes)
-    asked = wishes.get("chunks")
-    if asked is not None and asked != chunks:
-        raise PlanError(
-            f"the run was begun with {count(chunks, 'chunk')}, and their number is part of its result. "
-            f"Leave out --chunks {asked}."
-        )
-    recorded, given = _recorded(folder, record), _given(wishes)
-    if is_range(given.get("nodes")):
-        recorded |= {"workers": None, "servers": 0, "nodes": given["nodes"], "on": given.get("on", record.on)}
-        recorded |= {"listen": given.get("listen")}
-    saved = Options(**recorded, chunks=chunks)
-    if given.get("workers", 1) > chunks and given.get("strategy", record.strategy) not in (AUTO, Single.name, *PLACING):
-        raise PlanError(
-            f"the run was begun with {count(chunks, 'chunk')}, too few for {given['workers']} workers. "
-            f"Use -n {chunks}{' or fewer' if chunks > 1 else ''}. Where a model can be cut among more workers, "
-            f"--strategy {PLACING[0]} does that."
-        )
-    if given.get("strategy", AUTO) not in (*SERVING, AUTO):
-        given.setdefault("servers", 0)
-    if given.get("strategy", record.strategy) != record.strategy:
-        given = {"staleness": None, "staleness_aware": False, **given}
-    return replace(saved, **given)
-
-
-def _placed_options(folder: RunFolder, record: JobRecord, wishes: Wishes) -> Options:
-    """Return the options of a run whose data live on nodes: each node that trains has a chunk."""
-    given, recorded = _given(wishes), _recorded(folder, record)
-    if wishes.get("chunks") is not None:
-        raise PlanError(
-            "with data that live on nodes, each node that trains has a chunk of every batch. "
-            f"Leave out --chunks {wishes['chunks']}."
-        )
-    if given.get("emulate") is not None:
-        recorded |= {"workers": None, "emulate": None}  # a rank for each node, however many there are now
-    return Options(**recorded | given)
-
-
-def _recorded(folder: RunFolder, record: JobRecord) -> dict[str, Any]:
-    kept = {"out": folder.path, "emulate": record.emulated, "tensorboard": record.tensorboard}
-    return shared(LastingOptions, record) | kept
-
-
-def _given(wishes: Wishes) -> dict[str, Any]:
-    given = {key: value for key, value in wishes.items() if value is not None and key != "out"}
-    return given | whole_numbers(given)
-
-
 def _source_of(folder: RunFolder, moved: str | Path | None) -> ProgramSource:
     """Find a run's script where it was, or where it was moved to; a function that is not named stays the run's."""
     recorded = folder.record().source
@@ -414,13 +308,3 @@ def _source_of(folder: RunFolder, moved: str | Path | None) -> ProgramSource:
             f"nfold train FILE.py --resume {shlex.quote(str(folder.path))}"
         )
     return ProgramSource.parse(recorded)
-
-
-def _refuse_changes(folder: RunFolder, record: JobRecord, wishes: Wishes) -> None:
-    """Refuse what would make the rest of a run another run."""
-    seed, out = wishes.get("seed"), wishes.get("out")
-    if seed is not None and seed != record.seed:
-        begun = "the program's seed" if record.seed is None else f"seed {record.seed}"
-        raise PlanError(f"the run was begun with {begun}, and it is part of its result. Leave out --seed {seed}.")
-    if out is not None and Path(out).resolve() != folder.path.resolve():
-        raise PlanError(f"a resumed run goes on in its own folder, {folder.path}. Leave out --out {out}.")

@@ -1,4 +1,15 @@
-"""What people look at in a terminal: progress, tables (`tables.py`: of plan and compare), explanations."""
+"""What people look at in a terminal: progress, tables, explanations. Pages are in `html`.
+
+progress_line                 one line while a run goes on
+explain                       a report as text: what a run ends with, and what `nfold why` says
+tables, runs_table            runs side by side, a plan and what lost to it; the user's runs
+top_text                      `nfold top`
+comparison_text, advice_text, place_text    what `compare`, `advise` and `place` say
+grid                          a placement as a picture
+timeline, chrome_trace        a trace as bars on lanes; the same for trace viewers
+prometheus_text               figures for Prometheus
+rendering                     cells of tables
+"""
 
 from nfold.view.explain import brief_text, why_text
 from nfold.view.progress_line import BesideLine, ProgressLine, RunProgress

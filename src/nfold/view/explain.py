@@ -37,7 +37,7 @@ def why_text(report: Report, *, look: Look = PLAIN) -> str:
         _reductions_text(report.reductions),
         fill(_staleness(report), look.width),
         _loads_text(report.loads),
-        fill(_places(report.places), look.width),
+        fill(places_text(report.places), look.width),
         _events_text(report.events),
         _ledger_text(report.ledger),
         f"Next: {report.next_command}" if report.next_command else "",
@@ -199,8 +199,8 @@ def _events_text(events: Sequence[MemberEvent]) -> str:
     return "\n".join(["Hosts that came and went:", *rows])
 
 
-def _places(places: DataPlaces | None) -> str:
-    """Say where data live and what moved."""
+def places_text(places: DataPlaces | None) -> str:
+    """Say where data live and what moved; nothing where every rank reads all of them."""
     if places is None:
         return ""
     trains = [f"{each.node} {each.holds} (held {each.held})" for each in places.nodes if each.holds]

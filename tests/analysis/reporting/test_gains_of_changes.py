@@ -70,6 +70,19 @@ def test_a_slow_node_is_worth_what_its_speed_costs():
     assert report.verdict.sub_cause == "slower processor"
 
 
+def test_where_data_live_on_nodes_nothing_is_advised_that_they_rule_out():
+    uneven = Injected(workers=3, mbit=50, seconds_per_sample=1e-2, speeds={"n1": 0.4}, chunk_shares=(0.3, 0.4, 0.3))
+    report, found = gains(uneven)
+    verdict = report.verdict
+    assert (verdict.kind, verdict.place) == ("peer wait", "rank 1 on n1")
+    assert verdict.useful_workers is None
+    assert not any("chunks" in change or "leaving" in change for change in found)
+    assert "-n " not in report.next_command
+    slow, _ = gains(Injected(workers=4, megabytes=4, links={"n2 uplink": 50}, chunk_shares=(0.25,) * 4))
+    (typed,) = {gain.command for gain in slow.verdict.gains if gain.command}
+    assert typed == "nfold train my.py --strategy weighted"
+
+
 def test_of_two_nodes_the_slower_one_is_worth_what_it_costs():
     _, found = gains(Injected(workers=2, mbit=5000, seconds_per_sample=1e-2, speeds={"n1": 0.8}, seed=1))
     assert found["making n1 as fast as the others"] == pytest.approx(1.25, rel=0.05)

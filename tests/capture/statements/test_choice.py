@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from nfold.capture.statements.choice import choices
-from nfold.capture.statements.effects import may_draw, why_not_alone
+from nfold.capture.statements.effects import may_draw, only_counted, why_not_alone
 
 BODY = """
 def forward(self, x):
@@ -65,3 +65,10 @@ def test_what_no_function_could_do(line: str) -> None:
 )
 def test_what_may_draw(line: str, draws: bool) -> None:
     assert may_draw(tuple(ast.parse(line).body), {"self"}) == draws
+
+
+@pytest.mark.parametrize(
+    ("lines", "counts"), [("n += 1", True), ("n = x\nn += 1", False), ("for n in x: n += 1", False)]
+)
+def test_what_only_counts(lines: str, counts: bool) -> None:
+    assert only_counted(tuple(ast.parse(lines).body), "n") == counts

@@ -68,6 +68,17 @@ class Loop(Base):
         return self.last(self.inner(x) * (steps + 1))
 
 
+class Counts(Base):
+    """A counter is no tensor that is written to, though the loop may give the input back."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        steps = 0
+        while x.norm() > 4:
+            x = x * 0.7
+            steps += 1
+        return self.last(self.inner(self.first(x)) * (steps + 1))
+
+
 class Broken(Base):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.first(x)
@@ -206,7 +217,22 @@ class Helped(Base):
         return self.last(x)
 
 
-CUT = [Halved, InPlace, Loop, Broken, Returns, Chooses, ByMethod, ByFunction, Pair, InLoop, NoGradient, Checks, Random]
+CUT = [
+    Halved,
+    InPlace,
+    Loop,
+    Counts,
+    Broken,
+    Returns,
+    Chooses,
+    ByMethod,
+    ByFunction,
+    Pair,
+    InLoop,
+    NoGradient,
+    Checks,
+    Random,
+]
 CUT += [Closure, Gated, OneName, OneTuple, Helped]
 
 

@@ -139,7 +139,7 @@ def test_the_last_lines_of_a_container_come_from_its_node(manager, yarn, call):
     yarn.grant("job", 1)
     manager.states()
     yarn.log = "LogType:stderr.txt\nLogContents:\none\ntwo\n\nthree\nfour\n\nEnd of LogType:stderr.txt\n"
-    assert manager.last_lines(0) == ["two", "three", "four"]
+    assert manager.last_lines(0) == ["three", "four"]
     yarn.nodes = ["n7"]
     assert manager.last_lines(0) == ["the log of container_0 cannot be read: YARN has lost node n1"]
 

@@ -218,7 +218,7 @@ KNOWN = {
     "runtime/guards/uneven_samples.py": ["Begin again with -n 1 --strategy single --chunks 1."],
     "runtime/guards/trial_occasions.py": ["Begin again with -n 1 --strategy single --chunks 1."],
     "runtime/parameters/optimizer_updates.py": ["Use --strategy ssp --staleness 0."],
-    "verbs/train.py": ["Leave out --chunks {asked}.", "Use -n {chunks}{"],
+    "verbs/running/going_on.py": ["Leave out --chunks {", "Use -n {chunks}{"],
 }
 """Advice that `planning/choosing/advice.py` does not find, since it is given while training or before anything is
 known: one worker is possible for whatever trained on several, a ring for what had servers, and so is a wish that is

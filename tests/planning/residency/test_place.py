@@ -100,7 +100,7 @@ def test_what_a_transfer_saves_is_what_epochs_take_longer_without_it():
 def test_nothing_moves_for_next_to_nothing():
     plan = placed(cluster(("a", 1005, 10, 100), ("b", 1000, 10, 100)))
     assert (plan.moving, plan.transfers) == ("nothing", ())
-    assert plan.sentences[0].startswith("Nothing should move: 10 epochs take 16.8 min")
+    assert plan.sentences[0].startswith("Nothing should move: 10 epochs would take 16.8 min")
 
 
 def test_pinned_data_that_all_wait_for_are_named_with_the_time():

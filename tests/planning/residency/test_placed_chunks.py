@@ -20,7 +20,7 @@ def placed(*counts, arriving=0):
         own = [replace(each, arriving=((end - arriving, end),)) for each, end in zip(own, ends, strict=True)]
     names = tuple(f"pi{rank}" for rank in range(len(counts)))
     epochs = (EpochSamples(from_epoch=0, by_rank=tuple(own)),)
-    return PlacedRun(first_step=0, members=tuple(range(len(counts))), nodes=names, epochs=epochs)
+    return PlacedRun(first_step=0, members=tuple(range(len(counts))), nodes=names, epochs=epochs, in_a_row=2)
 
 
 def test_a_share_counts_what_arrives():

@@ -1,5 +1,6 @@
 """In which order samples are visited where they live."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -52,13 +53,16 @@ def histories(draw):
     count, batch = draw(st.integers(1, 60)), draw(st.integers(1, 20))
     per_epoch = -(-count // batch)
     steps = sorted({0, *draw(st.lists(st.integers(1, 3 * per_epoch), max_size=3))})
-    runs = [placed(step, from_epoch(step // per_epoch, draw(placements(count)))) for step in steps]
+    runs = [
+        replace(placed(step, from_epoch(step // per_epoch, draw(placements(count)))), in_a_row=draw(st.integers(1, 2)))
+        for step in steps
+    ]
     return runs, batch, count
 
 
-@given(holds=HOLDS, seed=st.integers(-5, 1 << 70), epoch=st.integers(0, 1000), least=st.integers(1, 3))
-def test_every_sample_comes_once_in_an_epoch_on_the_rank_that_holds_it(holds, seed, epoch, least):
-    order = resident_order(by_rank(holds), seed, epoch, least=least)
+@given(holds=HOLDS, seed=st.integers(-5, 1 << 70), epoch=st.integers(0, 1000), row=st.integers(1, 3))
+def test_every_sample_comes_once_in_an_epoch_on_the_rank_that_holds_it(holds, seed, epoch, row):
+    order = resident_order(by_rank(holds), seed, epoch, in_a_row=row)
     expected = np.repeat(np.arange(len(holds)), holds)
     assert sorted(order.number.tolist()) == list(range(sum(holds)))
     assert (order.rank == expected[order.number]).all()
@@ -72,12 +76,12 @@ def test_ranks_take_turns_by_their_shares(holds):
         assert np.abs(seen - even).max() <= 1 + len(holds) * count / (2 * total)
 
 
-@given(history=histories(), seed=st.integers(0, 1 << 64), least=st.integers(1, 2))
-def test_every_sample_comes_once_in_every_epoch_however_often_others_go_on(history, seed, least):
+@given(history=histories(), seed=st.integers(0, 1 << 64))
+def test_every_sample_comes_once_in_every_epoch_however_often_others_go_on(history, seed):
     runs, batch, count = history
     check_runs(runs, batch)
     for epoch in range(4):
-        order = placed_order(runs, seed, epoch, batch, least=least)
+        order = placed_order(runs, seed, epoch, batch)
         assert sorted(order.number.tolist()) == list(range(count))
         assert step_sizes(order, batch, 4).sum() == count
 
@@ -117,13 +121,13 @@ def test_the_order_never_changes():
     order = resident_order(by_rank([4, 2]), 7, 3)
     assert order.rank.tolist() == [0, 1, 0, 0, 1, 0]
     assert order.number.tolist() == [0, 4, 3, 2, 5, 1]
-    pairs = resident_order(by_rank([5, 2]), 7, 3, least=2)
+    pairs = resident_order(by_rank([5, 2]), 7, 3, in_a_row=2)
     assert pairs.rank.tolist() == [0, 0, 1, 1, 0, 0, 0]
 
 
 @given(holds=st.lists(st.integers(2, 60), min_size=1, max_size=6), batch=st.integers(1, 20).map(lambda half: 2 * half))
 def test_pairs_stay_together_in_even_batches_but_for_the_last_ones(holds, batch):
-    order = resident_order(by_rank(holds), 1, 0, least=2)
+    order = resident_order(by_rank(holds), 1, 0, in_a_row=2)
     odd = 3 * sum(count % 2 for count in holds)
     sizes = step_sizes(order, batch, len(holds))
     assert (sizes[: (sum(holds) - odd) // batch] != 1).all()

@@ -14,7 +14,7 @@ from nfold.runtime.checkpoint.state_collection import collect
 from nfold.runtime.parameters.buffers import Piece
 from nfold.runtime.parameters.optimizer_updates import Updater, _Held
 from nfold.runtime.parameters.weights import Weights
-from nfold.runtime.step.replica import take_model
+from nfold.runtime.step.taken_state import take_model
 from nfold.transport.implementations.in_memory import MemoryNetwork
 
 

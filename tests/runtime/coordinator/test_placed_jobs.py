@@ -45,7 +45,8 @@ def test_ranks_are_told_who_trains_on_what():
     job = placed_job(lives(60), lives(40))
     job.until_planned()
     build = message(job.told, "build")
-    assert [codec.decode(PlacedRun, each) for each in build["placed"]] == [replace(PLACED, nodes=("box", "box-2"))]
+    expected = replace(PLACED, nodes=("box", "box-2"), in_a_row=GRAPH.least_chunk)
+    assert [codec.decode(PlacedRun, each) for each in build["placed"]] == [expected]
     assert (build["moves"], build["members"]) == ([], [0, 1])
     assert job.planned.plan.chunk_shares == (0.6, 0.4)
     assert job.planned.plan.chunks == 2

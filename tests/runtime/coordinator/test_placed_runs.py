@@ -3,6 +3,7 @@
 What was trained is what one device trains on the same samples in the same order, whatever has moved.
 """
 
+import shutil
 from dataclasses import replace
 from typing import Any
 
@@ -146,6 +147,23 @@ def test_a_run_goes_on_with_another_node_and_places_anew(tmp_path):
     assert [run.first_step for run in found.runs] == [0, 2]
     assert found.runs[1].nodes == nodes
     assert difference(ran.state_dict(), one_device(found.runs)) <= 1e-9
+
+
+@pytest.mark.exhaustive
+def test_a_place_that_nothing_was_trained_under_is_given_up(tmp_path):
+    """A run that went on elsewhere was lost before its first checkpoint, and goes on elsewhere again."""
+    folder, living_here = RunFolder.create(tmp_path / "run", ""), living({"pi": 34, "desk": 10})
+    played(job(living_here, folder, ("pi", "desk"), place="waterfill", steps=2))
+    before = shutil.copytree(tmp_path / "run", tmp_path / "before")
+    lost = {"place": "waterfill", "resumed": goes_on(folder, same=False)}
+    played(job(living_here, folder, ("pi", "desk", "new"), steps=3, **lost))
+    shutil.copy(tmp_path / "run" / "place.json", before)
+    again = RunFolder(before)
+    ran = played(job(living_here, again, ("pi", "desk"), place="waterfill", resumed=goes_on(again, same=False)))
+    runs = placed(again).runs
+    assert [run.first_step for run in runs] == [0, 2]
+    assert runs[1].nodes == ("pi", "desk")
+    assert difference(ran.state_dict(), one_device(runs)) <= 1e-9
 
 
 def test_what_a_node_has_lost_of_what_came_to_it_is_sent_again(tmp_path, monkeypatch):

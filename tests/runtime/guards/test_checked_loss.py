@@ -365,3 +365,20 @@ def test_outputs_in_a_list_with_an_entry_for_each_sample_are_not_taken_apart_by_
     made = [{"box": row} for row in outputs(CLASSES)]
     called(CheckedLoss(counted), made, torch.ones(CLASSES, CLASSES, dtype=torch.float64))
     assert counted.calls == 1
+
+
+def of_boxes(made: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
+    """A mean over pictures of the mean over the boxes of each; the first column says whose a box is."""
+    whose = (boxes[:, :1] == torch.arange(len(made))).to(made.dtype)
+    each = (whose @ made - boxes[:, 1:]).square().mean(1)
+    return (each @ whose / whose.sum(0).clamp(min=1)).mean()
+
+
+def test_boxes_that_are_by_chance_as_many_as_pictures_are_no_targets_of_samples():
+    made, boxes = outputs(), torch.rand(12, 1 + CLASSES, dtype=torch.float64)
+    boxes[:, 0] = torch.tensor([0, 0, 1, 1, 2, 2, 3, 3, 0, 1, 2, 3])
+    checked = CheckedLoss(of_boxes)
+    for some in (boxes, boxes[:SIZE]):
+        assert torch.equal(called(checked, made, some, SIZE), of_boxes(made, some))
+    with pytest.raises(ProgramError, match="not a mean over samples"):
+        called(CheckedLoss(of_boxes), made, boxes[:SIZE], SIZE)  # so this shows something

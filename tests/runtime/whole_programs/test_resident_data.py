@@ -37,7 +37,7 @@ class Own:
         return self._dataset[number]
 
 
-def placed(holds, first_step=0, from_epoch=0, arriving=0):
+def placed(holds, first_step=0, from_epoch=0, arriving=0, in_a_row=1):
     """Node after node has the next samples; the last so many of the first node's go to the second in that epoch."""
     ends = [sum(holds[: rank + 1]) for rank in range(len(holds))]
     own = [((end - count, end),) if count else () for end, count in zip(ends, holds, strict=True)]
@@ -53,7 +53,7 @@ def placed(holds, first_step=0, from_epoch=0, arriving=0):
         ]
     members = tuple(range(len(holds)))
     nodes = tuple(f"pi{rank}" for rank in members)
-    return PlacedRun(first_step=first_step, members=members, nodes=nodes, epochs=tuple(epochs))
+    return PlacedRun(first_step=first_step, members=members, nodes=nodes, epochs=tuple(epochs), in_a_row=in_a_row)
 
 
 @cache
@@ -79,13 +79,13 @@ def own_data(runs, dataset):
 
 def plain_state(net, runs, steps=STEPS):
     mine = program(net)
-    samples = ResidentSamples(runs, mine.batch_size, mine.seed, least_chunk=graph(net).least_chunk)
+    samples = ResidentSamples(runs, mine.batch_size, mine.seed)
     return plain_loop(mine, steps, 0, samples=samples).state_dict()
 
 
 @pytest.mark.parametrize(("net", "strategy", "holds"), with_more(QUICK, CASES))
 def test_ranks_with_data_of_their_own_learn_what_one_device_does_on_the_same_samples(net, strategy, holds):
-    runs, mine = (placed(HOLDS[holds]),), program(net)
+    runs, mine = (placed(HOLDS[holds], in_a_row=graph(net).least_chunk),), program(net)
     check_least(runs, mine.batch_size, graph(net))
     plan = resident_plan(net, strategy, len(HOLDS[holds]), runs[0])
     spread = play(mine, graph(net), plan, STEPS, placed=runs, data=own_data(runs, mine.train_data()))
@@ -104,7 +104,7 @@ def test_samples_that_arrive_while_an_epoch_goes_on_are_trained_on_by_who_gets_t
 
 @pytest.mark.parametrize("change", [4, 3])
 def test_a_run_goes_on_elsewhere_amid_an_epoch_or_after_one(change):
-    runs = (placed((30, 11, 3)), placed((9, 35), first_step=change, from_epoch=1))
+    runs = (placed((30, 11, 3), in_a_row=2), placed((9, 35), first_step=change, from_epoch=1, in_a_row=2))
     mine, whole = program("residual"), graph("residual")
     data = own_data(runs, mine.train_data())
     before = play(mine, whole, resident_plan("residual", "ring", 3, runs[0]), change, placed=runs[:1], data=data)

@@ -1,6 +1,7 @@
 """What is written down of a run to go on with it, and whether what another nfold has written can still be read."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from nfold.core import codec
 from nfold.program import ProgramSource
-from nfold.verbs.options.job_record import JobRecord, record_of
+from nfold.verbs.options.job_record import JobRecord, record_of, resume_command
 from nfold.verbs.options.option_checks import Options
 
 EARLIER = {
@@ -22,7 +23,7 @@ EARLIER = {
 
 def test_a_record_of_an_earlier_version_is_read_whole():
     record = codec.loads(JobRecord, json.dumps(EARLIER))
-    added = {"on": None, "tls": False, "transport": "tcp", "env": None, "tensorboard": None}
+    added = {"on": None, "tls": False, "transport": "tcp", "env": None, "place": None, "tensorboard": None}
     assert codec.encode(record) == {**EARLIER, **added}
 
 
@@ -45,3 +46,10 @@ def test_a_run_that_others_have_joined_goes_on_with_all_of_them(tmp_path):
     grown = recorded(Options(workers=2), 3, 0, tmp_path)
     shrunk = recorded(Options(workers=2), 1, 0, tmp_path)
     assert [grown.workers, shrunk.workers] == [3, 2]
+
+
+@pytest.mark.parametrize(("on", "begins"), [("mpi", "mpirun -np 2 nfold train"), ("local", "nfold train")])
+def test_what_mpi_has_started_mpi_starts_again(on, begins, tmp_path):
+    record = replace(recorded(Options(workers=2), 2, 0, tmp_path), on=on)
+    assert resume_command(tmp_path, record) == f"{begins} --resume {tmp_path}"
+    assert resume_command(tmp_path, None) == f"nfold train --resume {tmp_path}"

@@ -5,6 +5,7 @@ import pytest
 
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.errors import PlanError
+from nfold.runtime.coordinator.placing.emulated_parts import parts_of
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.train import plan
 
@@ -25,6 +26,8 @@ from nfold.verbs.train import plan
         ({"first_step_within": "300"}, "first_step_within is '300': it must be a number of seconds"),
         ({"first_step_within": float("nan")}, "first_step_within is nan: it must be a number of seconds"),
         ({"out": 5}, "out is 5: it must be the path of a folder"),
+        ({"place": "best"}, "unknown --place 'best'. Use one of: auto, nothing, ilp, greedy, lp, waterfill, overlap"),
+        ({"place": "auto", "servers": 1, "strategy": "ps"}, "--place lets ranks train on what lives on their nodes"),
         ({"emulate": 5}, "emulate is 5: it must be a cluster, or the path of its file"),
         (
             {"fault": "kill n2@30s"},
@@ -46,6 +49,27 @@ def test_there_is_a_worker_on_each_node_unless_the_strategy_is_for_one():
     assert Options(emulate=cluster, strategy="ring").workers == 3
     assert Options(emulate=cluster, strategy="ps", servers=1).workers == 2
     assert Options(emulate=cluster, strategy="single").workers == 1
+
+
+def holding(*samples):
+    link = Channel(latency_s=0.0, bandwidth_bytes_per_s=1e9, origin="declared")
+    kept = {"cores": 1.0, "memory_bytes": 1 << 30, "local": link, "uplink": link, "downlink": link}
+    return Cluster(
+        nodes=tuple(Node(name=name, num_samples=held, **kept) for name, held in zip("ab", samples, strict=True))
+    )
+
+
+def test_samples_that_nobody_would_train_on_are_refused():
+    with pytest.raises(PlanError) as refused:
+        Options(emulate=holding(5, 6), workers=1, place="auto")
+    assert str(refused.value).startswith("--place auto: b holds samples and has no rank. Leave -n out")
+
+
+def test_what_lives_on_nodes_without_samples_the_program_may_say():
+    settings = Options(emulate=holding(None, None), place="auto").settings()
+    assert parts_of(settings) == [None, None]
+    settings = Options(emulate=holding(5, None), place="auto").settings()
+    assert [part["count"] for part in parts_of(settings)] == [5, 0]
 
 
 def test_whole_numbers_of_other_types_become_pythons_own():

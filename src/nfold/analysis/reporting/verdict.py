@@ -1,4 +1,8 @@
-"""Findings -> the one thing that holds a run back most, what to do about it, and what that would gain."""
+"""Findings -> the one that is the verdict, what to do about it, and what that would gain.
+
+The class of a verdict (link, compute, peer wait ..) is that of its finding: the rule that found it has given it, in
+`analysis/rules`. Here it is only decided whose finding counts.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

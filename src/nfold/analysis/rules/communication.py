@@ -1,4 +1,7 @@
-"""Which part of the network holds a run back. The rules are asked in this order, and the first that applies speaks.
+"""Which part of the network holds a run back, and so which class the finding has: link, server, latency, transport ..
+
+The rules are asked in this order, and the first that applies speaks. Whether its finding becomes the run's verdict is
+decided in `analysis/reporting/verdict.py`, which changes no class.
 
     bubble      the model is cut, and most of the wait is for other stages, however fast the network is
     latency     it is most of what communication costs (simulated again without it), or messages x fixed cost > half

@@ -1,7 +1,11 @@
-"""Tells whether a loss is the mean of its values for parts of the samples, where the outputs are given.
+"""Compares a loss with the mean of its values for parts of the samples, where the outputs are given.
 
-That does not depend on the type in which it computes, but the rounding of a coarse one hides a difference of a percent.
-So the loss is asked in single precision and without autocast, if it can compute so.
+Only the comparison and its sentence are here. Whether a program's loss counts as a mean is decided before training in
+`capture/program_facts.py`, and more than one chunk is refused in `planning/choosing/wishes.py` if it is none. While it
+trains, `runtime/guards/checked_loss.py` looks again and ends the run.
+
+The answer does not depend on the type in which a loss computes, but the rounding of a coarse one hides a difference of
+a percent. So the loss is asked in single precision and without autocast, if it can compute so.
 """
 
 import itertools
@@ -53,8 +57,9 @@ def not_a_mean(whole: torch.Tensor, mean: torch.Tensor, size: int) -> str:
     return (
         f"{NO_MEAN}: tried on {size} samples it is {texts[0]}, but the mean over parts of them is {texts[1]} "
         "(a sum, a mean over words of samples of unlike lengths, class weights, ignored targets, contrasts between "
-        "samples, a decision on a value of the whole batch, outputs that follow how far collate pads samples, or an "
-        "output that is one number for the whole batch do that)"
+        "samples, a mean or deviation of the batch that others are divided by, a decision on a value of the whole "
+        "batch, outputs that follow how far collate pads samples, or an output that is one number for the whole batch "
+        "do that)"
     )
 
 

@@ -27,7 +27,8 @@ class Updates(NamedTuple):
 
     scope: Scope
     unseen: str = ""
-    """What nobody has seen it do and its code says, where that is all that keeps its update from being cut."""
+    """What nobody has seen it do, though its code says so or it could not be tried, where that alone keeps its update
+    from being cut."""
 
 
 def update_scope(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int] | None = None) -> Updates:
@@ -56,11 +57,17 @@ def update_scope(stepping: Stepping, model: nn.Module, sparse: Mapping[str, int]
         scope = wider(_group_scope(stepping, trained, together), steps)
     except ProgramError:
         raise
-    except Exception:
+    except Exception as error:
         # It works on the model's own weights only, so nothing is known about its pieces.
-        return Updates("model")
+        return Updates("model", f"given some of them, Program(optimizer=...) raised {describe(error)}{_groups(error)}")
     # Noise must be drawn for all weights at once, or it would depend on where each of them is updated.
     return Updates("model") if before.moved() else _with_unseen(scope, code)
+
+
+def _groups(error: Exception) -> str:
+    """Say what to do where the first group of an optimizer has no weight on some ranks."""
+    is_empty = "empty parameter list" in str(error)
+    return "; give it all groups at once, as SGD([{'params': biases}, {'params': others}])" if is_empty else ""
 
 
 def _with_unseen(scope: Scope, uses: Sequence[Use]) -> Updates:
@@ -174,7 +181,8 @@ def _try(stepping: Stepping, weights: Sequence[tuple[str, nn.Parameter]]) -> Non
     if any(id(parameter) not in given for group in optimizer.param_groups for parameter in group["params"]):
         raise ProgramError(
             "Program(optimizer=...) returned an optimizer over other parameters than those that it was given. Each "
-            "rank has a model of its own, so use the argument: lambda params: torch.optim.SGD(params, lr=0.1)."
+            "rank has a model of its own, so use the argument: lambda params: torch.optim.SGD(params, lr=0.1). Weights "
+            "of a loss must be the model's to be trained: it may return all that the loss needs."
         )
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ProgramError(

@@ -93,6 +93,11 @@ class Watch:
         """Return the tensors that are in each place now, also those of modules there; none before the first look."""
         return {name: list(_tensors_in(read())) for name, read in self._places}
 
+    def given_gradients(self) -> list[str]:
+        """Return the places with weights to which a backward pass has come."""
+        found = self.tensors().items()
+        return [name for name, held in found if any(isinstance(w, nn.Parameter) and w.grad is not None for w in held)]
+
     def note(self, names: Iterable[str]) -> None:
         """Count places as changed although no change of their values was seen."""
         self.moved = list(dict.fromkeys((*self.moved, *names)))

@@ -46,6 +46,14 @@ def written_variables(statements: tuple[ast.stmt, ...]) -> set[str]:
     return set(_written(statements))
 
 
+def only_counted(statements: tuple[ast.stmt, ...], name: str) -> bool:
+    """Whether a variable is set by `name += ..` alone. Where it held a number before, nothing else is written to."""
+    nodes = _nodes(statements)
+    counted = {id(node.target) for node in nodes if isinstance(node, ast.AugAssign)}
+    stored = [node for node in _nodes(statements) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    return all(id(node) in counted for node in stored if node.id == name)
+
+
 def attributes_of(nodes: tuple[ast.AST, ...], name: str) -> set[str] | None:
     """Return the attributes that are read of a variable; None if it is used in any other way."""
     uses = {id(node) for node in _nodes(nodes) if isinstance(node, ast.Name) and node.id == name}

@@ -19,7 +19,13 @@ from torch import fx, nn
 from nfold.capture.program.held_statement import UNBOUND, Held, kind_of
 from nfold.capture.program.users_line import is_code
 from nfold.capture.statements.choice import Choice, choices, why_none
-from nfold.capture.statements.effects import attributes_of, changes_container, may_draw, written_variables
+from nfold.capture.statements.effects import (
+    attributes_of,
+    changes_container,
+    may_draw,
+    only_counted,
+    written_variables,
+)
 from nfold.capture.statements.functions import functions_of
 from nfold.capture.statements.rewriting import HOLD, as_function, rewritten, source_of
 from nfold.capture.statements.uses import Unusable, used_of_module
@@ -157,7 +163,7 @@ class Holding:
             modules=modules,
             uses=uses,
             outputs=None if choice.returns else choice.outputs,
-            writes=bool(written_variables(choice.statements)),
+            writes=bool(written_variables(choice.statements) - _counters(choice, variables)),
             draws=may_draw(choice.statements, set(modules)),
         )
         standin, observed = tracer.node_of(held, tuple(values.values()))
@@ -207,6 +213,12 @@ def _given(
     if outside := written - variables.keys() - _set_here(choice):
         raise CannotHoldStatement(f"writes to {min(outside)}")
     return values, modules, tuple(dict.fromkeys(uses))
+
+
+def _counters(choice: Choice, variables: dict[str, Any]) -> set[str]:
+    """Return the variables that hold a number, which `+=` replaces and does not write to."""
+    numbers = {name for name, value in variables.items() if isinstance(value, (int, float))}
+    return {name for name in numbers if only_counted(choice.statements, name)}
 
 
 def _set_here(choice: Choice) -> set[str]:

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from nfold.hosts.manager import PlaceState
 from nfold.launch.child import describe_exit
 
-_MOST_LINES = 3
+_MOST_LINES = 2
 _END_S = 3.0
 """How long a child has to end once its agent was told to."""
 

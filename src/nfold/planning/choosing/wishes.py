@@ -1,4 +1,10 @@
-"""Refuses wishes that make no sense, with their numbers, before anything is measured or simulated."""
+"""Refuses what no plan could give: numbers of workers, servers and chunks, and more chunks than a program allows.
+
+`check_ranks` and `check_chunks` are called when options are read, `check_batch` once the batch's size is known, and
+`check`, which knows the program, before anything is simulated. Why a batch must not be cut has been decided in
+`capture/program_facts.py`. Flags that exclude each other are refused in `verbs/options/option_checks.py`; what shows
+only in a plan, in `early_checks.py`, `first_step.py` and `planning/costs/memory_objection.py`.
+"""
 
 from nfold.errors import PlanError
 from nfold.planning.choosing.strategies import AUTO, PLACING, SERVING, named

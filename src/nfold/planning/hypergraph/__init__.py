@@ -1,4 +1,14 @@
 """Strategy `hypergraph`: the cells of a step as a hypergraph whose partition says who computes what.
 
-Operators that stay together are joined before that, in `planning/inputs/operator_groups.py`; `partition.py` divides.
+hypergraph_strategy            the strategy itself, from facts to proposals
+cell_hypergraph                the hypergraph: what vertices weigh, and what nets cost
+block_limits                   what a rank may hold, in seconds and bytes
+partition                      divides it: tries starts, and takes the best
+nested_layouts, team_layouts   starts
+kahypar                        asks Mt-KaHyPar
+repair, move_gains             moves cells until limits are kept and little crosses
+balance                        says when a rank has more work than asked for
+operators_to_cut               proposes which operators to cut into parts
+
+Operators that stay together are joined before that, in `planning/inputs/operator_groups.py`.
 """

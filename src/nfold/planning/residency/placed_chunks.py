@@ -68,7 +68,7 @@ def check_least(runs: Sequence[PlacedRun], batch_size: int, graph: ModelGraph) -
     per_epoch = -(-count_samples(run) // batch_size)
     first = run.first_step // per_epoch
     for epoch in sorted({first, first + 1, *(each.from_epoch for each in run.epochs if each.from_epoch > first)}):
-        sizes = _sizes(runs, epoch, batch_size, least)
+        sizes = _sizes(runs, epoch, batch_size)
         skipped = max(0, run.first_step - epoch * per_epoch)
         is_few = (sizes > 0) & (sizes < least) & (sizes.sum(axis=1, keepdims=True) >= least)
         is_few[:skipped] = False
@@ -77,8 +77,8 @@ def check_least(runs: Sequence[PlacedRun], batch_size: int, graph: ModelGraph) -
             raise PlanError(_told(run, epoch, step, rank, batch_size, graph))
 
 
-def _sizes(runs: Sequence[PlacedRun], epoch: int, batch_size: int, least: int) -> Numbers:
-    order = placed_order(runs, 0, epoch, batch_size, least=least)
+def _sizes(runs: Sequence[PlacedRun], epoch: int, batch_size: int) -> Numbers:
+    order = placed_order(runs, 0, epoch, batch_size)
     return step_sizes(order, batch_size, max(len(run.members) for run in runs))
 
 

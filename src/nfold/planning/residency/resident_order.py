@@ -32,7 +32,7 @@ class ResidentOrder(NamedTuple):
     """Which sample of the whole data it is."""
 
 
-def placed_order(runs: Sequence[PlacedRun], seed: int, epoch: int, batch_size: int, *, least: int = 1) -> ResidentOrder:
+def placed_order(runs: Sequence[PlacedRun], seed: int, epoch: int, batch_size: int) -> ResidentOrder:
     """Return the order of an epoch under all placements that a run has had. O(n log n) for n samples.
 
     Args:
@@ -40,24 +40,24 @@ def placed_order(runs: Sequence[PlacedRun], seed: int, epoch: int, batch_size: i
         seed: of the program.
         epoch: counts from 0.
         batch_size: samples of a step.
-        least: fewest samples of a chunk; see `resident_order`.
     """
     total = count_samples(runs[0])
     begin, steps = _steps_of(total, batch_size, epoch)
-    order = resident_order(samples_in(run_at(runs, begin), epoch), seed, epoch, least=least)
+    at_begin = run_at(runs, begin)
+    order = resident_order(samples_in(at_begin, epoch), seed, epoch, in_a_row=at_begin.in_a_row)
     for run in runs:
         if begin < run.first_step < begin + steps:
             done = (run.first_step - begin) * batch_size
             visited = np.zeros(total, dtype=np.bool_)
             visited[order.number[:done]] = True
-            rest = resident_order(samples_in(run, epoch), seed, epoch, visited=visited, least=least)
+            rest = resident_order(samples_in(run, epoch), seed, epoch, visited=visited, in_a_row=run.in_a_row)
             pairs = zip(order, rest, strict=True)
             order = ResidentOrder(*(np.concatenate([old[:done], new]) for old, new in pairs))
     return order
 
 
 def resident_order(
-    by_rank: Sequence[RankSamples], seed: int, epoch: int, *, visited: Marks | None = None, least: int = 1
+    by_rank: Sequence[RankSamples], seed: int, epoch: int, *, visited: Marks | None = None, in_a_row: int = 1
 ) -> ResidentOrder:
     """Return an order in which every sample comes once. O(n log n) for n samples.
 
@@ -69,11 +69,10 @@ def resident_order(
         seed: of the program.
         epoch: counts from 0.
         visited: of shape (samples of the whole data,): those that are left out; None: none is.
-        least: samples that a rank has in a row: two where the program computes nothing on one, so that an even batch
-            seldom has a single one of a rank's.
+        in_a_row: samples of a rank that come together: with two, an even batch seldom has a single one of a rank's.
     """
     held = [_held(each, seed, epoch, rank, visited) for rank, each in enumerate(by_rank)]
-    turn = np.argsort(np.concatenate([_turns(len(each), least) for each in held]), kind="stable")
+    turn = np.argsort(np.concatenate([_turns(len(each), in_a_row) for each in held]), kind="stable")
     rank = np.repeat(np.arange(len(held)), [len(each) for each in held])
     return ResidentOrder(rank[turn], np.concatenate(held)[turn])
 
@@ -104,6 +103,11 @@ def numbers_of(spans: Spans) -> Numbers:
 def run_at(runs: Sequence[PlacedRun], step: int) -> PlacedRun:
     """Return the placement that a step is trained under."""
     return [run for run in runs if run.first_step <= step][-1]
+
+
+def runs_before(runs: Sequence[PlacedRun], step: int) -> tuple[PlacedRun, ...]:
+    """Return the placements under which steps before this one were trained; a later one was given up untrained."""
+    return tuple(run for run in runs if run.first_step < step)
 
 
 def check_runs(runs: Sequence[PlacedRun], batch_size: int) -> None:
@@ -145,15 +149,15 @@ def _held(samples: RankSamples, seed: int, epoch: int, rank: int, visited: Marks
     return found if visited is None else found[~visited[found]]
 
 
-def _turns(count: int, least: int) -> NDArray[np.float64]:
+def _turns(count: int, in_a_row: int) -> NDArray[np.float64]:
     """Return when each of a rank's samples comes, as a part of the epoch.
 
     Those that come together have one turn. Three at a time, as an odd number needs once, come at the end: all that
     follow them are at odd places.
     """
-    groups = max(1, count // least)
-    group = np.minimum(np.arange(count) // least, groups - 1)
-    is_odd = (group == groups - 1) & bool(count % least)
+    groups = max(1, count // in_a_row)
+    group = np.minimum(np.arange(count) // in_a_row, groups - 1)
+    is_odd = (group == groups - 1) & bool(count % in_a_row)
     return np.where(is_odd, 1.0, (group + 0.5) / groups)
 
 

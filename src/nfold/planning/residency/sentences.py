@@ -42,7 +42,9 @@ def _headline(plan: ResidencyPlan) -> str:
     if plan.method == "nothing":
         return f"The data stay where they are: {epochs} would take {run}."
     if plan.moving == "nothing":
-        return f"Nothing should move: {epochs} take {run}, and no other place for the data is worth the way there."
+        return (
+            f"Nothing should move: {epochs} would take {run}, and no other place for the data is worth the way there."
+        )
     moved = f"Moving {size(plan.moved_bytes)} {plan.moving}"
     takes = f" takes {duration(plan.cost.move_s)} and" if plan.moving == "before training" else ""
     if unmoved is None:

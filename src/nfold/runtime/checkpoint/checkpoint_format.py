@@ -1,8 +1,8 @@
-"""The whole model's state from what each rank holds, as one file that needs no nfold to read.
+"""What is in a checkpoint: the whole model's state from what each rank holds, as one file that needs no nfold to read.
 
 State belongs to parameters, not to ranks: every rank offers what only it has, rank 0 asks for one piece after another
 (`runtime/checkpoint/state_collection.py`), and any number of ranks under any plan can take it back, each no more than
-it needs. A checkpoint is a safetensors file:
+it needs. A checkpoint is a safetensors file, whose header and offsets are made in `runtime/checkpoint/state_file.py`:
 
     model.NAME             the plain module's state dict
     average.NAME           the same of the averaged weights, where there are some

@@ -1,4 +1,7 @@
-"""Decides which rank's elements stand where in the file of the whole state. Pure."""
+"""Decides which rank gives which elements of each tensor of the whole state, in the order of the file. Pure.
+
+At which bytes of the file they stand follows from that order: `state_file.py` has header and offsets.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,9 +1,12 @@
-"""Files of state, written and read a piece at a time: safetensors, so that nothing of nfold is needed to read them.
+"""The bytes of a file of state: header, offsets and data, written and read a piece at a time.
+
+The format is safetensors, so that nothing of nfold is needed to read it:
 
     header length  header                                                        data
     u64            JSON: name -> dtype, shape, data_offsets; and free metadata   raw bytes, without gaps
 
-Needs no torch: the coordinator keeps such files too.
+Which tensors a checkpoint has is decided in `checkpoint_format.py`. Needs no torch: the coordinator keeps such files
+too.
 """
 
 import json

@@ -1,7 +1,8 @@
 """What the coordinator is told: the events of a job.
 
-The shell knows members; what the coordinator decides for a generation knows ranks (see `coordinator/coordinator.py`).
-All plain data: a job can be replayed from a list of events. What is answered is in `commands.py`.
+The shell knows members; what the coordinator decides for a generation knows ranks (see
+`runtime/coordinator/coordinator.py`). All plain data: a job can be replayed from a list of events. What is
+answered is in `commands.py`.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""What a rank tells the coordinator of itself when it cannot go on; users read what `first_cause.py` makes of it."""
+"""What a rank tells the coordinator of itself when it cannot go on.
+
+Users read what `runtime/failures/first_cause.py` makes of it.
+"""
 
 import traceback
 from pathlib import Path

@@ -198,6 +198,7 @@ def build_orders(
         "unsent_bytes": unsent_bytes(known.cluster, chosen.nodes),
         "total_steps": total_steps,
         "placed": [codec.encode(each) for each in placed],
+        "moves": [],
     }
     schedules = rank_schedules(chosen, known.graph, known.profiles)
     documents = [{**order, "schedule": own.to_document()} for own in schedules]

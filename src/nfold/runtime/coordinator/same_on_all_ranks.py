@@ -125,8 +125,9 @@ def _compare_items(mine: dict[str, int | None], other: Other, theirs: dict[str, 
 def _other_data(other: Other, what: str, mine: int, theirs: int | None) -> ProgramError:
     return ProgramError(
         f"{other.pair} hold different data: {what} has the checksums {mine} and {theirs}. Give all ranks the "
-        "same files; what train_data() and its items draw must come from torch's, numpy's or Python's own generator, "
-        "which are seeded, or from one with a fixed seed."
+        "same files; what train_data() and its items draw must be drawn inside of them and not while the script is "
+        "imported, from torch's, numpy's or Python's own generator, which are seeded there, or from one with a fixed "
+        "seed."
     )
 
 

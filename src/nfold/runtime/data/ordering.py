@@ -40,7 +40,7 @@ def sampler_of(
     """
     if placed:
         check_no_sampler(program)
-        return ResidentSamples(placed, batch_size, program.seed, least_chunk=least_chunk)
+        return ResidentSamples(placed, batch_size, program.seed)
     order = order_of(program, dataset)
     count = len(dataset) if order is None else len(order(0))
     own = _of_one_length(order, count) if order else None

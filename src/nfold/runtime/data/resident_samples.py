@@ -34,18 +34,17 @@ class ResidentSamples:
 
     is_shared = False
 
-    def __init__(self, runs: Sequence[PlacedRun], batch_size: int, seed: int, *, least_chunk: int = 1) -> None:
+    def __init__(self, runs: Sequence[PlacedRun], batch_size: int, seed: int) -> None:
         """Args:
         runs: all placements that the run has had, ascending.
         batch_size: of a step.
         seed: of the program.
-        least_chunk: of the program, see `ModelGraph`.
 
         Raises:
             InternalError: no order follows from these placements.
         """
         check_runs(runs, batch_size)
-        self._runs, self._batch_size, self._seed, self._least = tuple(runs), batch_size, seed, least_chunk
+        self._runs, self._batch_size, self._seed = tuple(runs), batch_size, seed
         self._num_samples = count_samples(runs[0])
         self._most_ranks = max(len(run.members) for run in runs)
         self._epochs: dict[int, _Epoch] = {}
@@ -81,7 +80,7 @@ class ResidentSamples:
         return self._epochs[epoch]
 
     def _by_chunks(self, epoch: int) -> _Epoch:
-        order = placed_order(self._runs, self._seed, epoch, self._batch_size, least=self._least)
+        order = placed_order(self._runs, self._seed, epoch, self._batch_size)
         steps = np.arange(self._num_samples) // self._batch_size
         by_chunk = np.lexsort((order.rank, steps))  # stable: samples of a chunk stay in their order
         sizes = step_sizes(order, self._batch_size, self._most_ranks)

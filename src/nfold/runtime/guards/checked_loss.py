@@ -60,6 +60,8 @@ class CheckedLoss:
         self._seen = SeenTargets()
         self._first: Any = None
         """Targets of the first sample."""
+        self._are_listed = True
+        """Whether targets have had a row for each sample so far: boxes or words may be as many by chance."""
         self.__name__ = getattr(loss, "__name__", type(loss).__name__)
 
     def __call__(self, outputs: Any, targets: Any) -> torch.Tensor:
@@ -71,7 +73,8 @@ class CheckedLoss:
         if self._size and self._conditions:
             refuse_uneven(self._conditions, ((), targets, map_tensors(torch.detach, outputs)), self._size)
         # Where targets count words and not samples, these can only be taken apart by who reads them: see later_trials.
-        is_tried = self._size and not self._is_proved and num_samples(targets) == self._size
+        self._are_listed &= not self._size or num_samples(targets) == self._size
+        is_tried = self._size and not self._is_proved and self._are_listed
         is_tried = is_tried and not may_list_samples(outputs, self._size)
         samples = self._suspects(targets, self._size) if is_tried else []
         if samples:

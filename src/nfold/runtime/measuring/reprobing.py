@@ -22,7 +22,7 @@ NOTABLE = 1.2
 """A link that is slower or faster by less than this is called unchanged."""
 PATIENCE_S = 120.0
 """A probe waits so long for a message: links may be cut for a minute while it probes, too. Who is not heard for longer
-is given up by others (see `failure_detector`)."""
+is given up by others (see `silent_ranks.py`)."""
 
 
 class Reprobing:

@@ -30,6 +30,11 @@ def load_train(program: Program, order: Message) -> tuple[Any, LocalData | None]
     """
     with on_node(order["node"]):
         if order["lives"] is not None:
+            if isinstance(program.train_data, LocalData):
+                raise ProgramError(
+                    "both nfold.local_data and `samples` of the emulated cluster say what lives on a node. Leave out "
+                    "`samples`, or let train_data build all data."
+                )
             source = _part_of(load_dataset(program.train_data, "train_data", program.seed), order["lives"])
         elif isinstance(program.train_data, LocalData):
             source = program.train_data

@@ -6,7 +6,7 @@ from typing import Any
 from nfold.core.inventory import Inventory, keys_of
 from nfold.errors import ProgramError
 from nfold.node_data import LocalData, LocalFiles
-from nfold.runtime.samples.resident_dataset import item_record
+from nfold.runtime.samples.resident_dataset import records_of
 
 _LOOKED_AT = 8
 """Items, from which the bytes of all are taken."""
@@ -24,10 +24,9 @@ def inventory_of(source: LocalData, dataset: Any) -> Inventory:
         return _inventory_of_files(source, dataset)
     digest, num_bytes, looked_at = hashlib.blake2b(str(count).encode()), 0, _places(count)
     try:
-        for index in looked_at:
-            data = item_record(dataset, index).data
-            digest.update(data)
-            num_bytes += len(data)
+        for record in records_of(dataset, looked_at):
+            digest.update(record.data)
+            num_bytes += len(record.data)
     except ProgramError as error:
         return Inventory(
             num_samples=count, sample_bytes=0.0, num_pinned=count, why_pinned=str(error), digest=digest.hexdigest()

@@ -47,7 +47,7 @@ class Mover:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
-        transport: of the generation, which has no other use for `on_failure_too`.
+        transport: of the generation.
         members: of the generation, by rank.
         moving: counts the orders to move of a generation, from 0.
         moves: of all nodes.
@@ -65,7 +65,7 @@ class Mover:
         self._pacer = Pacer(bytes_per_s)
         targets, wanted = _shares(transport.rank, members, moves)
         piece_bytes = piece_bytes_on(link_bytes_per_s)
-        self._sender = Sender(transport, moving, targets, dataset.record, self._pacer, piece_bytes)
+        self._sender = Sender(transport, moving, targets, dataset.records, self._pacer, piece_bytes)
         self._fetcher = Fetcher(transport, moving, wanted, self._store)
         self._store.expect(is_expecting=True)
         transport.on_failure_too(self._fail)

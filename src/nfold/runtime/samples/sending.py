@@ -2,7 +2,7 @@
 
 import queue
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nfold.runtime.samples.messages import ASK_BYTES, Answer, Ask, Kind, answer_with, ask_of, tag
@@ -51,7 +51,7 @@ class Sender:
         transport: GenerationTransport,
         moving: int,
         targets: Mapping[int, object],
-        record_of: Callable[[int], Record],
+        records_of: Callable[[Sequence[int]], list[Record]],
         pacer: Pacer,
         piece_bytes: int,
     ) -> None:
@@ -59,11 +59,11 @@ class Sender:
         transport: of the generation.
         moving: counts its orders to move.
         targets: the ranks that will ask.
-        record_of: reads one of this node's samples.
+        records_of: reads some of this node's samples.
         pacer: says how fast they go.
         piece_bytes: of each message.
         """
-        self._transport, self._moving, self._record_of = transport, moving, record_of
+        self._transport, self._moving, self._records_of = transport, moving, records_of
         self._pacer, self._piece_bytes = pacer, piece_bytes
         self._targets = [_Target(rank) for rank in targets]
         self._events: queue.SimpleQueue[Event | Exception] = queue.SimpleQueue()
@@ -132,7 +132,7 @@ class Sender:
 
     def _answer(self, target: _Target, ask: Ask) -> None:
         numbers = range(ask.first, ask.first + ask.count)
-        answer = answer_with([self._record_of(number) for number in numbers], self._piece_bytes)
+        answer = answer_with(self._records_of(numbers), self._piece_bytes)
         self._send(target.rank, tag(self._moving, Kind.HEAD, target.num_heads), memoryview(answer.head))
         target.num_heads += 1
         target.pieces, target.epoch = _pieces(answer), ask.epoch

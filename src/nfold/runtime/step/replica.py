@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from nfold.core.residency import PlacedRun
 from nfold.core.schedule import RankSchedule, StatisticsGroup
 from nfold.core.tasks import Load
 from nfold.core.trace import ReductionParts, Span, StepParts
-from nfold.errors import ProgramError, one_line
+from nfold.errors import ProgramError
 from nfold.planning.costs.peak_memory import foreign_parameters
 from nfold.planning.operator_parts.splitting import split_graph
 from nfold.program import Program
@@ -37,8 +37,7 @@ from nfold.runtime.data.ordering import sampler_of
 from nfold.runtime.data.sample_reader import SampleReader
 from nfold.runtime.guards.later_trials import LaterTrials
 from nfold.runtime.guards.stage_trials import StageTrials
-from nfold.runtime.parameters.buffers import Buffers, Piece
-from nfold.runtime.parameters.optimizer_state import OptimizerState
+from nfold.runtime.parameters.buffers import Buffers
 from nfold.runtime.parameters.optimizer_updates import (
     Kept,
     UpdateKey,
@@ -54,6 +53,7 @@ from nfold.runtime.step.changed_buffers import ChangedBuffers
 from nfold.runtime.step.clipping import Clipping
 from nfold.runtime.step.engine import Engine, Played
 from nfold.runtime.step.kept_program import KeptProgram
+from nfold.runtime.step.taken_state import take_model, take_states
 from nfold.transport.protocol import Transport
 
 Clock = Callable[[], float]
@@ -363,59 +363,7 @@ class Replica:
         self._loader.close()
 
 
-def take_model(model: nn.Module, checkpoint: Checkpoint, unneeded: Collection[nn.Parameter] = ()) -> None:
-    """Give a module the parameters of a checkpoint.
-
-    Args:
-        model: the rank's.
-        checkpoint: where they are.
-        unneeded: parameters that stay as they are, so that nobody reads what nobody uses.
-
-    Raises:
-        ProgramError: they are another module's.
-    """
-    skipped = {id(parameter) for parameter in unneeded}
-    state = {name: each for name, each in model.state_dict(keep_vars=True).items() if isinstance(each, torch.Tensor)}
-    alike = {name: value.detach() for name, value in state.items() if checkpoint.shape(name) == tuple(value.shape)}
-    needed = [name for name in alike if id(state[name]) not in skipped]
-    try:
-        # Other names and shapes are found before anything is read.
-        model.load_state_dict({**alike, **checkpoint.model(checkpoint.names - alike.keys()), **checkpoint.extras})
-        for name in needed:
-            checkpoint.copy_into(alike[name], name)
-        model.load_state_dict(alike, strict=False)  # for modules that make something else of what they load
-    except RuntimeError as error:
-        raise ProgramError(
-            f"model() does not build the module of which the checkpoint of step {checkpoint.step} was taken: "
-            f"{one_line(str(error))}. Put it back, or begin a new run."
-        ) from error
-
-
 def served_parameters(rank: int, reductions: Iterable[Reduction]) -> frozenset[str]:
     """Return the names of the parameters of which a rank sums and updates shares."""
     served = (each for each in reductions if any(share.rank == rank for share in each.shares))
     return frozenset(name for reduction in served for name in reduction.parameters)
-
-
-def take_states(updaters: Iterable[Updater], checkpoint: Checkpoint, weights: Weights) -> None:
-    """Load optimizer state from a checkpoint, for the parts of parameters that each optimizer holds.
-
-    Raises:
-        ProgramError: they are another optimizer's.
-    """
-
-    def read(piece: Piece) -> tuple[str, OptimizerState]:
-        place = weights.place(piece.name)
-        first, last = place.start + piece.start, place.start + piece.stop
-        return place.name, checkpoint.piece(place.name, place.shape, first, last)
-
-    for updater in updaters:
-        if checkpoint.has_state_dict:
-            updater.restore_whole(checkpoint.state_dict(), checkpoint.kind, checkpoint.step)
-            continue
-        if updater.is_kept_whole:
-            raise ProgramError(
-                f"the checkpoint of step {checkpoint.step} does not have what state_dict() of {updater.kind} gives: an "
-                "older nfold or another program wrote it. Begin a new run."
-            )
-        updater.restore(read, checkpoint.step)

@@ -6,13 +6,12 @@
                  queue --> take() --> the carrier    Inbox: posted receives
 
 A small message goes out from the thread that sends it, if nothing is ahead of it: one thread hop less. Everything
-else is queued for the carrier. What comes in fills posted memory directly. With a delay, a thread hands over what has
-arrived that much later, in order, while the carrier goes on.
+else is queued for the carrier, samples that move behind all that steps need. What comes in fills posted memory
+directly. With a delay, a thread hands over what has arrived that much later, in order, while the carrier goes on.
 """
 
 import contextlib
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Protocol
@@ -22,6 +21,7 @@ from nfold.transport.links.byte_counts import ByteCounts
 from nfold.transport.links.delay import DelayLine
 from nfold.transport.links.framing import HEADER_BYTES, Frame, Kind, control_frame, data_frame, unpack_header
 from nfold.transport.links.inbox import Inbox
+from nfold.transport.links.send_queue import SendQueue
 from nfold.transport.protocol import Done
 from nfold.transport.tags import without_generation
 
@@ -88,7 +88,7 @@ class Link(ByteCounts):
         self._inbox = inbox
         self._on_lost = on_lost
         self._lock = threading.Lock()
-        self._queue: deque[Frame] = deque()
+        self._queue = SendQueue()
         self._writing = False
         self._closing = False
         self._ending = False
@@ -144,7 +144,7 @@ class Link(ByteCounts):
     def forget_before(self, generation: int) -> None:
         """Throw away all messages of earlier generations. What is half written goes out, and is not read."""
         with self._lock:
-            self._queue = deque(frame for frame in self._queue if frame.is_begun or not frame.is_before(generation))
+            self._queue.forget_before(generation)
         self._inbox.forget_before(generation)
 
     # For the carrier

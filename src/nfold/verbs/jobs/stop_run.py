@@ -8,7 +8,6 @@ from nfold.core.run_state import ListedRun
 from nfold.errors import PlanError, RunError
 from nfold.verbs.jobs.run_list import find_running, is_running, listed_run
 from nfold.verbs.jobs.run_process import RunProcess
-from nfold.verbs.options.job_record import tell_checkpoint
 from nfold.verbs.run_folder.folder import RunFolder
 
 WAIT_S = 60.0
@@ -50,7 +49,7 @@ def tell_end(run: ListedRun) -> str:
     if unkept := folder.record().unkept:
         return f"{done} The run cannot be resumed: {unkept}"
     kept = folder.checkpoint()
-    return f"{done} {'There is no checkpoint.' if kept is None else tell_checkpoint(folder.path, kept.step)}"
+    return f"{done} {'There is no checkpoint.' if kept is None else folder.tell_checkpoint(kept.step)}"
 
 
 def refuse_elsewhere(run: ListedRun, command: str) -> None:

@@ -85,14 +85,17 @@ def _sizes(cluster: Cluster) -> list[tuple[str, float]]:
     return [(node.name, node.cores) for node in cluster.nodes]
 
 
-def resume_command(path: Path) -> str:
-    """Return the command that goes on with the run of a folder."""
-    return f"nfold train --resume {shlex.quote(str(path))}"
+def resume_command(path: Path, record: JobRecord | None) -> str:
+    """Return the command that goes on with the run of a folder; what MPI has started, MPI starts again.
 
-
-def tell_checkpoint(path: Path, step: int, when: str = "") -> str:
-    """Say how to go on from the checkpoint in a folder."""
-    return f"The checkpoint of step {step} is kept; {when}go on with: {resume_command(path)}"
+    Args:
+        path: of the folder.
+        record: of the run; None: there is none yet.
+    """
+    alone = f"nfold train --resume {shlex.quote(str(path))}"
+    if record is None or record.on != "mpi":
+        return alone
+    return f"mpirun -np {record.workers + record.servers} {alone}"
 
 
 def refuse_unkept(path: Path, record: JobRecord) -> None:

@@ -313,16 +313,10 @@ class Options(RunOptions):
 
     def _check_places(self, cluster: Cluster) -> None:
         """Raise for nodes whose samples nobody would train on."""
-        if not any(node.num_samples for node in cluster.nodes):
-            raise PlanError(
-                f"--place {self.place}: no node of the emulated cluster holds samples. Say how many live where: "
-                "`samples = 12000` for a [[node]]."
-            )
         without = [node.name for node in cluster.nodes if node.num_samples and node.name not in self.rank_nodes]
         if without:
             raise PlanError(
-                f"--place {self.place}: {without[0]} holds samples and has no rank. Use -n {len(cluster.nodes)}, or "
-                "leave it out."
+                f"--place {self.place}: {without[0]} holds samples and has no rank. Leave -n out: each then has one."
             )
 
     def _room(self) -> dict[str, int]:

@@ -1,6 +1,7 @@
-"""Finds what brings the hosts that a run asks for: the launchers of `hosts/managers`, by their name in `--on`.
+"""Finds what brings the hosts that a run asks for: the managers of `hosts/managers`, by their name in `--on`.
 
-The names are read in `verbs/options/target.py`.
+The names are read in `verbs/options/target.py`. Managers start agents; what starts ranks is a launcher
+(`launch/launcher.py`), and is chosen in `starting.py`.
 """
 
 import os

@@ -1,1 +1,11 @@
-"""The folder that a run leaves behind: where it lies, what is in it, who may write to it, and going on from it."""
+"""The folder that a run leaves behind: where it lies, what is in it, who may write to it, and going on from it.
+
+folder                    the folder: made, opened, read and written
+files                     what its files are called
+run_place                 where it is to lie
+whole_files               files that are never half there
+history, history_writer   what happened when, line by line
+lock                      who may write
+disk                      whether there is room, before the first step
+missed_best               the best model of a run that was killed
+"""

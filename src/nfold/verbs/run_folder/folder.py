@@ -193,7 +193,11 @@ class RunFolder(WholeFiles):
     @property
     def resume_command(self) -> str:
         """The command that goes on with the run."""
-        return resume_command(self.path)
+        return resume_command(self.path, self.record() if (self.path / "job.json").exists() else None)
+
+    def tell_checkpoint(self, step: int, when: str = "") -> str:
+        """Say how to go on from the checkpoint."""
+        return f"The checkpoint of step {step} is kept; {when}go on with: {self.resume_command}"
 
     @property
     def log(self) -> Path:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from nfold.errors import CheckpointError, NfoldError
 from nfold.program import Program, ProgramSource
-from nfold.verbs.options.job_record import tell_checkpoint
 from nfold.verbs.results.summary import RunOutcome
 from nfold.verbs.run_folder.files import MODEL
 from nfold.verbs.run_folder.folder import RunFolder
@@ -45,7 +44,7 @@ class KeptRun:
     def told_checkpoint(self, when: str = "") -> str:
         """Say how to go on from the checkpoint."""
         assert self.folder is not None, "without a folder there is no checkpoint"
-        return tell_checkpoint(self.folder.path, self.step, when) + (f" {self.hosts}" if self.hosts else "")
+        return self.folder.tell_checkpoint(self.step, when) + (f" {self.hosts}" if self.hosts else "")
 
     def take_model_of_checkpoint(self, error: NfoldError) -> bool:
         """Write the model of a run that failed after its last step, as an evaluation may; tell if it is there."""

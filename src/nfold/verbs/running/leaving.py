@@ -1,4 +1,8 @@
-"""Concludes a loop over steps that nobody left: its script ended, or failed, with the loop still in a variable."""
+"""Ends a run whose loop over steps was left without a word: its script has ended with the loop still in a variable.
+
+Only the interpreter's end is heard here. A loop that is left, `stop()` and `close()` are in `steps.py`; signals are
+heard in `launch/stopping.py`.
+"""
 
 import atexit
 import inspect

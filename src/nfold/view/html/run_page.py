@@ -12,6 +12,7 @@ from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.report import Report
 from nfold.core.trace import Trace
+from nfold.view.explain import places_text
 from nfold.view.html.charts import Chart
 from nfold.view.html.document import document
 from nfold.view.html.grid_chart import grid_chart
@@ -62,6 +63,7 @@ def run_page(facts: RunFacts) -> str:
         causes=[cause for cause in report.causes if cause.share >= _NEGLIGIBLE],
         ledger=sorted(report.ledger.items(), key=lambda item: -item[1]),
         ledger_s=total_s,
+        places=places_text(report.places),
         meters=node_meters(facts.trace, facts.cluster, facts.plan.nodes, in_use[:_MOST_NODES]),
         num_unmetered=max(0, len(in_use) - _MOST_NODES),
         nodes=facts.cluster.nodes[:_MOST_NODES],

@@ -4,7 +4,7 @@ from nfold.errors import ClusterError
 from nfold.hosts.managers.yarn.hadoop_rest import HadoopRest
 from nfold.hosts.managers.yarn.service import Container
 
-_MOST_LINES = 3
+_MOST_LINES = 2
 _MOST_BYTES = 4000
 _BEGIN = "LogContents:"
 _END = "End of LogType"

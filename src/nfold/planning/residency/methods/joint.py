@@ -4,7 +4,7 @@ A slow link costs every step its gradients, and its node's data only once. With 
 Which members: a step waits for the slowest link among them, so the first sets to look at are all nodes with a link of
 at least some speed (the drain rule: the others send their data and leave). Then the fastest of those, and single nodes.
 The best of each are tried with one node more, one less, or one exchanged, as long as that helps. Bounds from below
-leave out most sets unseen, and of many that are nested a grid is looked at first.
+leave out most sets unseen, and of many that are nested a grid is looked at first. Of few nodes all sets are looked at.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,6 +17,8 @@ from nfold.planning.residency.model.boxes import EXACT, Indices, Mask
 from nfold.planning.residency.model.pricing import members_of
 from nfold.planning.residency.model.problem import Problem
 
+_ALL_SETS = 8
+"""Up to so many nodes, no search is needed: 255 sets at most, of which bounds leave a few dozen."""
 _GRID = 24
 """Of nested sets, how many are looked at first; then those between, around the best."""
 
@@ -52,6 +54,10 @@ class Joint(NamedTuple):
 def joint_optimum(problem: Problem) -> Joint:
     """Return the best members found, with the exact optimum for them. O(n log n) for each of a few dozen sets."""
     effort = _effort(len(problem.names))
+    if len(problem.names) <= _ALL_SETS:
+        best, _ = _best(problem, list(_all_sets(problem)), None, effort)
+        assert best is not None, "all nodes together are a set"
+        return best
     linked = _zoomed(problem, list(_by_link(problem)), effort)
     assert linked is not None, "all nodes together are a set"
     fastest = _zoomed(problem, list(_by_rate(problem, linked.members)), effort)
@@ -88,6 +94,15 @@ def is_possible(problem: Problem, members: Mask) -> bool:
 
 
 # Sets to look at
+
+
+def _all_sets(problem: Problem) -> Iterator[Mask]:
+    """Yield each set of nodes that can compute."""
+    can = np.flatnonzero(problem.can_compute)
+    for number in range(1, 2 ** len(can)):
+        members = np.zeros(len(problem.names), dtype=bool)
+        members[can[[bool(number >> place & 1) for place in range(len(can))]]] = True
+        yield members
 
 
 def _by_link(problem: Problem) -> Iterator[Mask]:

@@ -26,19 +26,17 @@ def with_moves(
         placed: who trains on which samples; empty: all ranks read all.
         epoch: in which they begin.
     """
-    moves = [move for run in placed[-1:] for move in run.moves if move.epoch is not None and move.epoch >= epoch]
-    encoded = [codec.encode(move) for move in moves]
-    members = list(placed[-1].members) if placed else []
-    more = {"moves": encoded, "members": members}
+    if not placed:
+        return list(orders)
+    run = placed[-1]
+    moves = [codec.encode(move) for move in run.moves if move.epoch is not None and move.epoch >= epoch]
+    more = {"moves": moves, "members": list(run.members)}
     return [
-        replace(order, message={**order.message, **more, **_rates(known, chosen, rank), "needed": needed})
-        for rank, (order, needed) in enumerate(zip(orders, _needed(placed, len(orders)), strict=True))
+        replace(
+            order, message={**order.message, **more, **_rates(known, chosen, rank), "needed": needed_by(run, member)}
+        )
+        for rank, (order, member) in enumerate(zip(orders, run.members, strict=True))
     ]
-
-
-def _needed(placed: Sequence[PlacedRun], num_ranks: int) -> list[Spans | None]:
-    run = placed[-1] if placed else None
-    return [needed_by(run, member) for member in run.members] if run else [None] * num_ranks
 
 
 def _rates(known: Known, chosen: Plan, rank: int) -> dict[str, float | None]:

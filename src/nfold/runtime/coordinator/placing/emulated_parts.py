@@ -18,6 +18,8 @@ def parts_of(settings: JobSettings) -> list[dict[str, Any] | None]:
     if settings.place is None or cluster is None or not cluster.is_emulated:
         return [None] * settings.world_size
     nodes = [cluster.node(name) for name in settings.nodes]
+    if not any(node.num_samples for node in nodes):
+        return [None] * settings.world_size
     begun = settings.begun.placed if settings.begun else None
     counts = [node.num_samples or 0 for node in nodes]
     firsts = [sum(counts[:rank]) for rank in range(len(nodes))]

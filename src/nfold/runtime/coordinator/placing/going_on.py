@@ -6,27 +6,31 @@ came from.
 
 from collections.abc import Sequence
 
-from nfold.core.residency import PlacedData, SampleMove, Spans, spans_of
+from nfold.core.residency import PlacedData, RankSamples, SampleMove, Spans, spans_of
 from nfold.core.text.units import count
 from nfold.errors import ClusterError
 from nfold.planning.residency.model.spans import common, joined, num_samples, without
+from nfold.planning.residency.resident_order import runs_before
 from nfold.runtime.coordinator.placing.inventories import at_epoch
 
 
-def lists_at(kept: PlacedData, epoch: int, numbers: Sequence[int]) -> list[Spans]:
+def lists_at(kept: PlacedData, step: int, epoch: int, numbers: Sequence[int]) -> list[Spans]:
     """Return which samples each rank holds when a run goes on, none of them twice.
 
     Args:
-        kept: of the run so far.
-        epoch: in which it goes on.
+        kept: of the run so far; what was placed and not trained under counts for nothing, since it may not have moved.
+        step: from which it goes on.
+        epoch: of that step.
         numbers: of the member that is each rank now.
 
     Raises:
         ClusterError: samples live on nodes that are not there any more.
     """
-    run = kept.runs[-1]
-    assigned = dict(zip(run.members, at_epoch(run, epoch), strict=True))
-    coming = {member: _coming(run.moves, member, epoch) for member in run.members}
+    assigned: dict[int, RankSamples] = {}
+    coming: dict[int, Spans] = {}
+    for run in runs_before(kept.runs, step)[-1:]:
+        assigned = dict(zip(run.members, at_epoch(run, epoch), strict=True))
+        coming = {member: _coming(run.moves, member, epoch) for member in run.members}
     lists: list[Spans] = []
     left: Spans = ((0, spans_of(kept.members)[-1][1]),)
     for number in numbers:

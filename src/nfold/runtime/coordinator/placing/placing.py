@@ -15,7 +15,9 @@ from nfold.core.text.units import duration, size
 from nfold.errors import ClusterError, PlanError
 from nfold.planning.residency.best_place import place
 from nfold.planning.residency.model.spans import num_samples
+from nfold.planning.residency.placed_chunks import check_least
 from nfold.planning.residency.placed_run import placed_run
+from nfold.planning.residency.resident_order import runs_before
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.generations import Generations
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
@@ -80,7 +82,7 @@ class Placing:
         if self._method != "nothing":
             requests.say(*(cmd.Noted(note) for note in why_pinned(inventories)))
         if self._kept is not None and settings.begun is not None:  # before anything is measured
-            lists_at(self._kept, first_step // settings.begun.steps_per_epoch, self._numbers)
+            lists_at(self._kept, first_step, first_step // settings.begun.steps_per_epoch, self._numbers)
         self.data: PlacedData | None = None
         """Once it is decided."""
 
@@ -149,7 +151,7 @@ class Placing:
 
         Raises:
             ClusterError: nothing can be decided for these nodes.
-            PlanError: the method has no answer.
+            PlanError: the method has no answer, or a node would have too few samples of a batch.
         """
         if self._kept is not None and known.plan is not None:
             self.data = self._kept
@@ -159,6 +161,7 @@ class Placing:
                 self._requests.say(*(cmd.Noted(text) for text in self.data.plan.sentences))
         self._requests.say(cmd.Placed(self.data))
         run = self.data.runs[-1]
+        check_least(self.data.runs, self._batch_size, known.graph)  # before anything has moved for it
         _check_chunks(ready, run, self._settings)
         settings = replace(
             planning.settings, workers=len(run.members), nodes=run.nodes if planning.settings.nodes else ()
@@ -175,16 +178,17 @@ class Placing:
         problem = question_of(facts, self._found, lists, self._sample_bytes, epochs=max(1, epochs), traffic=traffic)
         plan = place(problem, self._method)
         run = placed_run(plan, self._numbers, first_step=self._first_step, first_epoch=epoch, sites=problem.sites)
+        run = replace(run, in_a_row=known.graph.least_chunk)
         if self._kept is not None:
             run = replace(run, moves=(*repairs(self._kept, lists, self._numbers), *run.moves))
-        earlier = self._kept.runs if self._kept else ()
+        earlier = runs_before(self._kept.runs, self._first_step) if self._kept else ()
         return PlacedData(
             members=self._members, key=self._key, sample_bytes=self._sample_bytes, runs=(*earlier, run), plan=plan
         )
 
     def _lists(self, epoch: int) -> list[Spans]:
         if self._kept is not None:
-            return lists_at(self._kept, epoch, self._numbers)
+            return lists_at(self._kept, self._first_step, epoch, self._numbers)
         return [((first, end),) if end > first else () for first, end in spans_of(self._members)]
 
     @property
@@ -203,8 +207,10 @@ class Placing:
         if moves:
             replies = yield from self._move(moves)
             moved = _moved(replies.values())
-            told = f"moved {size(moved.num_bytes)} before training, in {duration(moved.seconds)}"
-            self._requests.say(cmd.Noted(told), moved, cmd.Prepared(MOVING))
+            if moved.num_bytes:
+                told = f"moved {size(moved.num_bytes)} before training, in {duration(moved.seconds)}"
+                self._requests.say(cmd.Noted(told))
+            self._requests.say(moved, cmd.Prepared(MOVING))
         idle = tuple(rank for rank, number in enumerate(self._numbers) if number not in run.members)
         if idle:
             yield from self._generations.let_go(idle)

@@ -1,0 +1,78 @@
+"""Where the data of a run are when it goes on with other nodes."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nfold.core.residency import (
+    EpochSamples,
+    NodeData,
+    PlacedData,
+    PlacedRun,
+    RankSamples,
+    Residency,
+    ResidencyPlan,
+    RunCost,
+    SampleMove,
+)
+from nfold.errors import ClusterError
+from nfold.runtime.coordinator.placing.going_on import lists_at, repairs
+
+COST = RunCost(move_s=0.0, first_epoch_s=1.0, epoch_s=1.0, compute_s=1.0, sync_s=0.0, run_s=1.0)
+PLAN = ResidencyPlan(
+    method="auto", moving="nothing", epochs=1, batch_size=10, traffic="ring", nodes=(), transfers=(), cost=COST,
+    unmoved=None, before=Residency(holdings=(), sample_bytes=1.0),
+)  # fmt: skip
+
+
+def kept(*runs, held=(60, 40)):
+    members = tuple(NodeData(node=f"n{number}", num_samples=count) for number, count in enumerate(held))
+    return PlacedData(members=members, key="key", sample_bytes=1.0, runs=runs, plan=PLAN)
+
+
+def run(first_step, members, epochs, moves=()):
+    stretches = tuple(EpochSamples(from_epoch=epoch, by_rank=ranks) for epoch, ranks in epochs)
+    nodes = tuple(f"n{number}" for number in members)
+    return PlacedRun(first_step=first_step, members=members, nodes=nodes, epochs=stretches, moves=moves)
+
+
+def own(*spans):
+    return RankSamples(own=spans)
+
+
+MOVED = run(
+    0, (0, 1), [(0, (own((0, 30)), own((60, 100), (30, 60))))], (SampleMove(source=0, target=1, spans=((30, 60),)),)
+)
+
+
+def test_what_has_moved_stays_where_it_is():
+    assert lists_at(kept(MOVED), 5, 0, (0, 1)) == [((0, 30),), ((60, 100), (30, 60))]
+    assert repairs(kept(MOVED), [((0, 30),), ((60, 100), (30, 60))], (0, 1)) == MOVED.moves
+
+
+def test_what_a_node_gave_away_is_its_own_again_where_the_other_is_gone():
+    with pytest.raises(ClusterError, match="40 samples that the run trains on live on nodes that are not there, n1"):
+        lists_at(kept(MOVED), 5, 0, (0,))
+    drained = run(0, (0,), [(0, (own((0, 60), (60, 100)),))], (SampleMove(source=1, target=0, spans=((60, 100),)),))
+    assert lists_at(kept(drained), 5, 0, (1, 0)) == [(), ((0, 100),)]
+    assert lists_at(kept(drained), 5, 0, (0,)) == [((0, 100),)], "who has given all away need not come back"
+
+
+def test_what_is_still_on_its_way_is_where_it_came_from():
+    coming = (RankSamples(own=((0, 30),)), RankSamples(own=((60, 100),), arriving=((30, 60),)))
+    move = SampleMove(source=0, target=1, spans=((30, 60),), epoch=2)
+    beside = run(0, (0, 1), [(0, (own((0, 60)), own((60, 100)))), (2, coming)], (move,))
+    assert lists_at(kept(beside), 5, 2, (0, 1)) == [((0, 60),), ((60, 100),)]
+    assert lists_at(kept(beside), 9, 3, (0, 1)) == [((0, 30),), ((60, 100), (30, 60))]
+
+
+def test_a_place_that_was_not_trained_under_may_not_have_moved():
+    assert lists_at(kept(MOVED), 0, 0, (0, 1)) == [((0, 60),), ((60, 100),)]
+
+
+@given(st.permutations([0, 1, 2]), st.integers(0, 60), st.integers(0, 40))
+def test_no_sample_is_lost_or_doubled_whoever_comes(numbers, from_first, from_second):
+    moved = ((60 - from_first, 60), (100 - from_second, 100))
+    whole = (own((0, 60 - from_first)), own((60, 100 - from_second)), own(*moved))
+    lists = lists_at(kept(run(0, (0, 1, 2), [(0, whole)]), held=(60, 40, 0)), 5, 0, numbers)
+    assert sorted(number for spans in lists for first, end in spans for number in range(first, end)) == [*range(100)]
