@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from nfold.core import codec
 from nfold.core.options.host_range import HostRange
-from nfold.core.text.units import count, seconds
+from nfold.core.text.units import seconds
 from nfold.errors import ClusterError, NfoldError, WorkerLost
 from nfold.hosts.host_agent import (
     HostAgent,
@@ -19,6 +19,7 @@ from nfold.hosts.host_agent import (
     tell_late,
     tell_skew,
     tell_versions,
+    tell_waiting,
     unique_name,
 )
 from nfold.hosts.host_facts import HostFacts, own_versions
@@ -74,9 +75,8 @@ class AgentPool:
         self._archive: Archive | None = None
         self._program: Message | None = None
         """The order that brings the program, once it is given."""
-        self._first: list[HostAgent] = []
+        self._first, self._ready = list[HostAgent](), deque[HostAgent]()
         self._come: set[int] = set()
-        self._ready: deque[HostAgent] = deque()
         self._changed = threading.Condition()
         self._is_closed = self._is_complete = False
 
@@ -104,14 +104,9 @@ class AgentPool:
                 self._changed.notify_all()
                 return None
             place = hello["place"] if hello["place"] is not None else free_place(self._agents)
-            agent = self._agents[place] = HostAgent(
-                place,
-                unique_name(name, (*self._agents.values(), *self.lost)),
-                facts,
-                channel,
-                channel.far_host,
-                facts.time_s - time.time(),
-            )
+            name = unique_name(name, (*self._agents.values(), *self.lost))
+            skew_s = facts.time_s - time.time()
+            agent = self._agents[place] = HostAgent(place, name, facts, channel, channel.far_host, skew_s)
             if skewed := tell_skew(agent):
                 self._say(skewed)
             self._come.add(place)
@@ -169,7 +164,9 @@ class AgentPool:
                 raise KeyboardInterrupt
             states = [state for state in manager.states() if state.place not in here]
             self._check_ended(states, manager)
-            told = self._tell_waiting(told, states, count_wanted - len(here), manager)
+            told, before = tell_waiting(told, states, count_wanted - len(here), manager), told
+            if told != before:
+                self._say(told)
             if self._clock() > deadline_s:
                 raise ClusterError(tell_late(manager, states, count_wanted, len(here), within_s))
 
@@ -182,13 +179,6 @@ class AgentPool:
             if self._error is not None:
                 raise self._error
         raise ended_early(manager, ended)
-
-    def _tell_waiting(self, told: str, states: Sequence[PlaceState], missing: int, manager: Manager) -> str:
-        reasons = dict.fromkeys(state.reason for state in states if state.stage == "waiting" and state.reason)
-        text = f"waiting for {count(missing, 'host')} of {manager.title}: {'; '.join(reasons)}" if reasons else told
-        if text != told:
-            self._say(text)
-        return text
 
     # The program
 

@@ -87,6 +87,12 @@ def ended_early(manager: Manager, ended: PlaceState) -> ClusterError:
     return error
 
 
+def tell_waiting(told: str, states: Sequence[PlaceState], missing: int, manager: Manager) -> str:
+    """Say why places wait, in their manager's words; where it says nothing, what was told before."""
+    reasons = dict.fromkeys(state.reason for state in states if state.stage == "waiting" and state.reason)
+    return f"waiting for {count(missing, 'host')} of {manager.title}: {'; '.join(reasons)}" if reasons else told
+
+
 def tell_late(manager: Manager, states: Sequence[PlaceState], wanted: int, come: int, within_s: float) -> str:
     reasons = [f"{state.name or f'place {state.place}'} ({state.reason or state.stage})" for state in states]
     missing = f" Missing: {', '.join(reasons)}." if reasons else ""
