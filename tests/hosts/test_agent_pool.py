@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from nfold.core import codec
+from nfold.core.options.host_range import HostRange
 from nfold.errors import ClusterError
 from nfold.hosts.agent_pool import AgentPool
 from nfold.hosts.host_facts import facts_of_this_host
@@ -19,6 +20,8 @@ from nfold.hosts.program_files.lock_file import LockFile
 from nfold.launch.output import Output
 from nfold.runtime.control.channel import ChannelClosed, SocketChannel
 
+TOLD = {"do": "program", "digest": "d1", "script": "train.py", "function": "program", "lock": None}
+TOLD |= {"leaves_in_order": False}
 PROGRAM = Archive(content=b"packed", digest="d1", script="train.py")
 
 
@@ -98,8 +101,7 @@ def held(pool, *agents):
     sending = threading.Thread(target=pool.send_program, args=(PROGRAM, "program", 30.0))
     sending.start()
     for agent in agents:
-        told = {"do": "program", "digest": "d1", "script": "train.py", "function": "program", "lock": None}
-        assert agent.hear()[0] == told
+        assert agent.hear()[0] == TOLD
         agent.say("holds")
     sending.join()
     yield
@@ -269,6 +271,89 @@ def test_a_host_that_leaves_says_why(pool, arrive):
         agent.say("leaving", why="the agent on pi-1 was told to end")
         agent.channel.close()
         assert pool.ended(0, 30.0) == "was lost with its host pi-1: the agent on pi-1 was told to end"
+
+
+@pytest.fixture
+def open_pool(output, said):
+    """A job of one host that takes a second one."""
+    return AgentPool(
+        output,
+        said.put,
+        hosts=HostRange(1, 2),
+        came=lambda agent: said.put(agent.name),
+        leaves=said.put,
+        lost=lambda member, how: said.put((member, how)),
+    )
+
+
+@pytest.fixture
+def begun(open_pool):
+    """Its first host, which runs a member; hangs up at the end."""
+    agent = FakeAgent(open_pool, place=0, name="pi-1")
+    (home,) = wait(open_pool, 1)
+    sending = threading.Thread(target=open_pool.send_program, args=(PROGRAM, "program", 30.0))
+    sending.start()
+    assert agent.hear()[0] == TOLD | {"leaves_in_order": True}
+    agent.say("holds")
+    sending.join(30.0)
+    open_pool.start(0, home)
+    assert agent.hear()[0]["do"] == "start"
+    yield agent
+    agent.channel.close()
+    agent.thread.join(30.0)
+
+
+def joined(pool, said, **told):
+    """A host that comes while the job goes on, and holds its program."""
+    agent = FakeAgent(pool, **told)
+    assert agent.hear()[0]["do"] == "program"
+    agent.say("holds")
+    assert said.get(timeout=30.0) == told["name"]
+    return agent
+
+
+def test_a_host_that_comes_later_gets_the_program_and_then_a_member(open_pool, begun, said):
+    agent = joined(open_pool, said, name="pi-2")
+    open_pool.start(1, open_pool.next_ready())
+    assert agent.hear()[0] == {"do": "start", "member": 1}
+    with pytest.raises(ClusterError, match="no host waits for a member"):
+        open_pool.next_ready()
+
+    late = FakeAgent(open_pool, name="pi-3")
+    assert late.hear()[0]["why"] == "the job has all the 2 hosts that --nodes 1:2 allows"
+    for each in (agent, late):
+        each.channel.close()
+
+
+def test_a_host_with_other_versions_that_comes_later_is_told_and_the_others_go_on(open_pool, begun, said):
+    own = facts_of_this_host("python").versions
+    agent = FakeAgent(open_pool, name="pi-2", versions=replace(own, torch="1.0"))
+    assert agent.hear()[0]["do"] == "refuse"
+    assert re.match(r"note: pi-2 has .* torch 1\.0; .* It is not let in; the others go on\.", said.get(timeout=30.0))
+    agent.channel.close()
+
+
+def test_a_host_that_leaves_in_order_is_free_when_its_member_is(open_pool, begun, said):
+    begun.say("leaving", why="its host wants it to")
+    assert said.get(timeout=30.0) == 0, "its member is to leave"
+    successor = joined(open_pool, said, name="pi-2")
+    open_pool.release(0)
+    assert [begun.hear()[0]["do"] for _ in range(2)] == ["release", "stop"]
+    begun.say("bye")
+    begun.thread.join(30.0)
+    assert said.empty(), "nothing is lost"
+    back = joined(open_pool, said, name="pi-1")
+    for each in (successor, back):
+        each.channel.close()
+
+
+def test_a_host_that_leaves_before_it_has_a_member_is_free_at_once(open_pool, begun, said):
+    agent = joined(open_pool, said, name="pi-2")
+    agent.say("leaving", why="its host wants it to")
+    assert agent.hear()[0]["do"] == "stop"
+    with pytest.raises(ClusterError, match="no host waits"):
+        open_pool.next_ready()
+    agent.channel.close()
 
 
 def test_lines_are_written_whole_behind_their_member_and_host(pool, arrive, output, tmp_path):

@@ -6,6 +6,7 @@ from nfold.core.cluster import Cluster
 from nfold.core.graph import ModelGraph
 from nfold.core.options.averages import Averages
 from nfold.core.options.best_model import Keep, read_keep
+from nfold.core.options.host_range import HostRange
 from nfold.core.options.run_options import JobOptions
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
@@ -38,6 +39,8 @@ class JobSettings(JobOptions):
     """The user's limit for the whole run; None: there is none."""
     grant: "Grant | None" = None
     """For how long there are hosts; None: nobody takes them back."""
+    hosts: HostRange | None = None
+    """How many may train, where they come and go, with a rank on each; None: those that the job begins with."""
     trials: "tuple[Trial, ...]" = ()
     """Plans to try one after another with the same ranks, instead of one job."""
     begun: "Begun | None" = None

@@ -52,3 +52,22 @@ class Generation:
     number: int
     members: tuple[int, ...]
     """By rank."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turnover:
+    """How the members of a generation differ from those of the one before: hosts, or members where all share one."""
+
+    joined: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    steps_again: int = 0
+    """Steps that were done, are lost, and are played again."""
+
+    def __bool__(self) -> bool:
+        """Whether anybody came or went."""
+        return bool(self.joined or self.left or self.lost)
+
+
+NOBODY = Turnover()
+"""The members stay."""

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from nfold.errors import ClusterError
-from nfold.hosts.agent_pool import AgentPool, HostAgent
+from nfold.hosts.agent_pool import AgentPool
+from nfold.hosts.host_agent import HostAgent
 from nfold.launch.output import Output
 
 
 class AgentLauncher:
-    """A member for each of the first places, on the host that its rank was planned on."""
+    """A member for each of the first places, on the host that its rank was planned on, and one for each later host."""
 
     def __init__(self, pool: AgentPool, homes: Sequence[HostAgent], output: Output) -> None:
         """Args:
@@ -23,14 +23,11 @@ class AgentLauncher:
         """Start a member; its agent knows where the coordinator is, and the token.
 
         Raises:
-            ClusterError: the job began with fewer members.
+            ClusterError: the job began with fewer members, and no host has come since.
         """
         del host, port, token
-        if member >= len(self._homes):
-            raise ClusterError(
-                f"member {member} has no host: the job began with {len(self._homes)} members on its hosts"
-            )
-        self._pool.start(member, self._homes[member])
+        home = self._homes[member] if member < len(self._homes) else self._pool.next_ready()
+        self._pool.start(member, home)
 
     def ended(self, member: int, timeout_s: float) -> str | None:
         """Return how a member ended, and on which host, or None while it runs."""

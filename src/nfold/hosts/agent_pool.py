@@ -1,17 +1,28 @@
 """The agents of a job, as its coordinator sees them: who has come, what each holds, how members on them ended."""
 
-import contextlib
-import itertools
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from nfold.core import codec
-from nfold.core.text.units import count, seconds
+from nfold.core.options.host_range import HostRange
+from nfold.core.text.units import seconds
 from nfold.errors import ClusterError, NfoldError, WorkerLost
-from nfold.hosts.host_facts import HostFacts, Versions, own_versions
+from nfold.hosts.host_agent import (
+    HostAgent,
+    ended_early,
+    free_place,
+    give,
+    tell_late,
+    tell_skew,
+    tell_versions,
+    tell_waiting,
+    unique_name,
+)
+from nfold.hosts.host_facts import HostFacts, own_versions
 from nfold.hosts.manager import Manager, PlaceState
 from nfold.hosts.program_files.archive import Archive
 from nfold.launch.output import Output
@@ -19,30 +30,10 @@ from nfold.runtime.control.channel import ALIVE, ChannelClosed, Message, SocketC
 
 LOOK_S = 0.5
 """While hosts are waited for: how often their manager is asked."""
-SKEW_S = 60.0
-"""Clocks that differ by more are told of."""
+DISMISSED_S = 1.0
+"""How long a host that is free gives members to end by themselves."""
 _LEAVING_S = 5.0
 """How long agents have to end beyond what members may take."""
-
-
-@dataclass(slots=True)
-class HostAgent:
-    """One agent that has come."""
-
-    place: int
-    name: str
-    """Of its host, as plans and messages call it; no two are equal."""
-    facts: HostFacts
-    channel: SocketChannel
-    seen: str = ""
-    """The address that it dials from, as this machine sees it."""
-    skew_s: float = 0.0
-    """How far its clock is ahead of this machine's, as far as a message's way lets that be seen."""
-    holds_program: bool = False
-    gone: str = ""
-    """How its connection ended; empty: it is there."""
-    replies: "queue.SimpleQueue[Message]" = field(default_factory=queue.SimpleQueue, repr=False)
-    """What it answered to orders that are waited for."""
 
 
 class AgentPool:
@@ -56,6 +47,9 @@ class AgentPool:
         lost: Callable[[int, str], None] = lambda member, how: None,
         torch_comes: bool = False,
         leave_s: float = 0.0,
+        hosts: HostRange | None = None,
+        came: Callable[[HostAgent], None] = lambda agent: None,
+        leaves: Callable[[int], None] = lambda member: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
@@ -64,9 +58,13 @@ class AgentPool:
         lost: is told of each member whose agent is gone, and how; its own process may still be there.
         torch_comes: whether hosts get a torch of their own for the job, so that the one that they have does not matter.
         leave_s: how long members may take at least to leave, where they are given time to.
+        hosts: how many may take part, where they come and go while the job lasts; None: those that it begins with.
+        came: is told of each agent that holds the program and is not among the first; see `next_ready`.
+        leaves: is told of each member whose host wants it to leave in order.
         clock: gives seconds.
         """
         self._torch_comes, self._leave_s = torch_comes, leave_s
+        self._hosts, self._came, self._leaves = hosts, came, leaves
         self._output, self._say, self._lost, self._clock = output, say, lost, clock
         self._agents: dict[int, HostAgent] = {}
         self._ends: dict[int, str] = {}
@@ -75,6 +73,10 @@ class AgentPool:
         """Agents that went away before they were told to, the first one first."""
         self._error: NfoldError | None = None
         self._archive: Archive | None = None
+        self._program: Message | None = None
+        """The order that brings the program, once it is given."""
+        self._first, self._ready = list[HostAgent](), deque[HostAgent]()
+        self._come: set[int] = set()
         self._changed = threading.Condition()
         self._is_closed = self._is_complete = False
 
@@ -101,43 +103,35 @@ class AgentPool:
                 channel.close()
                 self._changed.notify_all()
                 return None
-            place = hello["place"] if hello["place"] is not None else self._free_place()
-            agent = self._agents[place] = HostAgent(
-                place, self._unique(name), facts, channel, channel.far_host, facts.time_s - time.time()
-            )
-            self._tell_skew(agent)
+            place = hello["place"] if hello["place"] is not None else free_place(self._agents)
+            name = unique_name(name, (*self._agents.values(), *self.lost))
+            skew_s = facts.time_s - time.time()
+            agent = self._agents[place] = HostAgent(place, name, facts, channel, channel.far_host, skew_s)
+            if skewed := tell_skew(agent):
+                self._say(skewed)
+            self._come.add(place)
+            if self._program is not None:
+                give(agent, self._program)
             self._changed.notify_all()
         return agent
 
     def _refusal(self, hello: Message, facts: HostFacts) -> str:
         """Why an agent is not let in; empty: it is."""
-        if self._is_closed or self._is_complete:
+        if self._is_closed or (self._is_complete and self._hosts is None):
             return "the job has all the hosts that it asked for"
-        if hello["place"] in self._agents:
+        if self._hosts is not None and len(self.here()) >= self._hosts.most:
+            return f"the job has all the {self._hosts.most} hosts that --nodes {self._hosts} allows"
+        if hello["place"] in self._agents and not self._agents[hello["place"]].gone:
             return f"place {hello['place']} is filled by {self._agents[hello['place']].name} already"
         own, there = own_versions(), facts.versions
         if there == own or (self._torch_comes and replace(there, torch=own.torch) == own):
             return ""
-        why = _tell_versions(hello["name"] or facts.host, there, own)
-        self._error = self._error or ClusterError(why)
+        why = tell_versions(hello["name"] or facts.host, there, own)
+        if self._is_complete:
+            self._say(f"note: {why} It is not let in; the others go on.")
+        else:
+            self._error = self._error or ClusterError(why)
         return why
-
-    def _free_place(self) -> int:
-        return next(number for number in itertools.count() if number not in self._agents)
-
-    def _unique(self, name: str) -> str:
-        taken = {agent.name for agent in self._agents.values()}
-        numbered = (f"{name}-{number}" for number in itertools.count(2))
-        return name if name not in taken else next(each for each in numbered if each not in taken)
-
-    def _tell_skew(self, agent: HostAgent) -> None:
-        skew_s = agent.skew_s
-        if abs(skew_s) > SKEW_S:
-            side = "ahead of" if skew_s > 0 else "behind"
-            self._say(
-                f"note: the clock of {agent.name} is {seconds(abs(skew_s))} {side} this machine's. Training does not "
-                "mind; times in what it prints are its own"
-            )
 
     def wait(
         self, count_wanted: int, manager: Manager, within_s: float, is_called_off: Callable[[], bool]
@@ -161,16 +155,20 @@ class AgentPool:
                     raise self._error
                 if len(self._agents) >= count_wanted and all(not agent.gone for agent in self._agents.values()):
                     self._is_complete = True
-                    return [self._agents[place] for place in sorted(self._agents)]
+                    there = [self._agents[place] for place in sorted(self._agents)]
+                    self._first = there if self._hosts is None else there[:count_wanted]
+                    return self._first
                 self._changed.wait(LOOK_S)
                 here = frozenset(self._agents)
             if is_called_off():
                 raise KeyboardInterrupt
             states = [state for state in manager.states() if state.place not in here]
             self._check_ended(states, manager)
-            told = self._tell_waiting(told, states, count_wanted - len(here), manager)
+            told, before = tell_waiting(told, states, count_wanted - len(here), manager), told
+            if told != before:
+                self._say(told)
             if self._clock() > deadline_s:
-                raise ClusterError(_tell_late(manager, states, count_wanted, len(here), within_s))
+                raise ClusterError(tell_late(manager, states, count_wanted, len(here), within_s))
 
     def _check_ended(self, states: Sequence[PlaceState], manager: Manager) -> None:
         """Raise for a place whose agent will not come any more; it may have been refused, which says more."""
@@ -180,27 +178,14 @@ class AgentPool:
         with self._changed:
             if self._error is not None:
                 raise self._error
-        lines = manager.last_lines(ended.place)
-        where = ended.name or f"place {ended.place}"
-        how = ended.reason or "ended"
-        error = ClusterError(f"{manager.title}: the agent on {where} {how} before it reached this machine.")
-        if lines:
-            error.add_note("\n  ".join(("The last lines from there:", *lines)))
-        raise error
-
-    def _tell_waiting(self, told: str, states: Sequence[PlaceState], missing: int, manager: Manager) -> str:
-        reasons = dict.fromkeys(state.reason for state in states if state.stage == "waiting" and state.reason)
-        text = f"waiting for {count(missing, 'host')} of {manager.title}: {'; '.join(reasons)}" if reasons else told
-        if text != told:
-            self._say(text)
-        return text
+        raise ended_early(manager, ended)
 
     # The program
 
     def send_program(
         self, archive: Archive, function: str, within_s: float, is_called_off: Callable[[], bool] = lambda: False
     ) -> None:
-        """Let every agent hold the program, and the environment that it needs.
+        """Let every agent hold the program, and the environment that it needs; wait for the first ones.
 
         Args:
             archive: of the program.
@@ -212,10 +197,19 @@ class AgentPool:
             ClusterError: one cannot, or not in time.
             KeyboardInterrupt: it was called off.
         """
-        self._archive, deadline_s = archive, self._clock() + within_s
-        order = {"do": "program", "digest": archive.digest, "script": archive.script, "function": function}
-        for agent in self._agents.values():
-            _tell(agent, {**order, "lock": codec.encode(archive.lock) if archive.lock else None})
+        deadline_s = self._clock() + within_s
+        with self._changed:
+            self._archive = archive
+            self._program = {
+                "do": "program",
+                "digest": archive.digest,
+                "script": archive.script,
+                "function": function,
+                "lock": codec.encode(archive.lock) if archive.lock else None,
+                "leaves_in_order": self._hosts is not None,
+            }
+            for agent in self._agents.values():
+                give(agent, self._program)
         while self._clock() < deadline_s and not is_called_off():
             with self._changed:
                 self._changed.wait_for(lambda: self._error is not None or not self._without_program, LOOK_S)
@@ -231,7 +225,7 @@ class AgentPool:
 
     @property
     def _without_program(self) -> list[str]:
-        return [agent.name for agent in self._agents.values() if not agent.holds_program]
+        return [agent.name for agent in self._first if not agent.holds_program]
 
     # Meeting
 
@@ -243,7 +237,7 @@ class AgentPool:
         """
         agents = {place: self._agents[place] for place in orders}
         for place, agent in agents.items():
-            _tell(agent, orders[place])
+            give(agent, orders[place])
         deadline_s, replies = self._clock() + within_s, {}
         for place, agent in agents.items():
             try:
@@ -261,7 +255,29 @@ class AgentPool:
         """Start a member on a host."""
         with self._changed:
             self._homes[member] = agent
-        _tell(agent, {"do": "start", "member": member})
+        give(agent, {"do": "start", "member": member})
+
+    def here(self) -> list[HostAgent]:
+        """Return the agents that are there and stay, in the order in which they came."""
+        with self._changed:
+            every = self._agents.values()
+            return [agent for agent in every if not (agent.gone or agent.is_leaving or agent.is_dismissed)]
+
+    def places_come(self) -> frozenset[int]:
+        """Return the places whose agents have come, whatever became of them."""
+        with self._changed:
+            return frozenset(self._come)
+
+    def next_ready(self) -> HostAgent:
+        """Return the first of the agents that came later, hold the program and have no member yet.
+
+        Raises:
+            ClusterError: there is none.
+        """
+        with self._changed:
+            if not self._ready:
+                raise ClusterError("no host waits for a member: the job has one on each of its hosts")
+            return self._ready.popleft()
 
     def ended(self, member: int, timeout_s: float) -> str | None:
         """Return how a member ended, or None while it runs; waits up to `timeout_s` for it to end."""
@@ -278,11 +294,30 @@ class AgentPool:
         return f"was lost with its host {home.name}: {home.gone}" if home.gone else None
 
     def release(self, member: int) -> None:
-        """Let go of a member that has left the job."""
+        """Let go of a member that has left the job; where hosts come and go, its host is free with the last one."""
         with self._changed:
             home = self._homes.pop(member, None)
+            is_free = home is not None and self._hosts is not None and home not in self._homes.values()
         if home is not None:
-            _tell(home, {"do": "release", "member": member})
+            give(home, {"do": "release", "member": member})
+            if is_free:
+                self._dismiss(home)
+
+    def call_back(self, agent: HostAgent) -> None:
+        """Let an agent end whose host wants it to, once the run goes on without its members."""
+        with self._changed:
+            agent.is_leaving = True
+            members = [member for member, home in self._homes.items() if home is agent]
+            if agent in self._ready:
+                self._ready.remove(agent)
+        for member in members:
+            self._leaves(member)
+        if not members:
+            self._dismiss(agent)
+
+    def _dismiss(self, agent: HostAgent) -> None:
+        agent.is_dismissed = True
+        give(agent, {"do": "stop", "grace_s": DISMISSED_S})
 
     def stop(self, grace_s: float) -> None:
         """End all agents and what they have started. Safe to call again."""
@@ -290,7 +325,7 @@ class AgentPool:
             self._is_closed = True
             there = [agent for agent in self._agents.values() if not agent.gone]
         for agent in there:
-            _tell(agent, {"do": "stop", "grace_s": grace_s})
+            give(agent, {"do": "stop", "grace_s": grace_s})
         leave_s = max(grace_s, self._leave_s) if grace_s else 0.0
         with self._changed:
             self._changed.wait_for(lambda: all(agent.gone for agent in there), leave_s + _LEAVING_S)
@@ -316,10 +351,13 @@ class AgentPool:
         agent.channel.close()
         with self._changed:
             agent.gone = told or how or "its agent closed the connection"
-            if not self._is_complete:
-                self._agents.pop(agent.place, None)
-            lost = [] if self._is_closed else [member for member, home in self._homes.items() if home is agent]
-            self.lost += [] if self._is_closed else [agent]
+            is_expected = self._is_closed or agent.is_dismissed
+            if (not self._is_complete or agent.is_dismissed) and self._agents.get(agent.place) is agent:
+                del self._agents[agent.place]
+            if agent in self._ready:
+                self._ready.remove(agent)
+            lost = [] if is_expected else [member for member, home in self._homes.items() if home is agent]
+            self.lost += [] if is_expected else [agent]
             self._changed.notify_all()
         for member in lost:
             self._lost(member, self.ended(member, 0.0) or agent.gone)
@@ -338,11 +376,19 @@ class AgentPool:
             case "holds":
                 with self._changed:
                     agent.holds_program = True
+                    if agent not in self._first:
+                        self._ready.append(agent)
+                        self._came(agent)
                     self._changed.notify_all()
+            case "leaving" if self._hosts is not None:
+                self.call_back(agent)
             case "ended":
                 with self._changed:
                     self._ends[message["member"]] = f"{message['how']} on {agent.name}"
                     self._changed.notify_all()
+            case "failed" if self._hosts is not None and self._is_complete and agent not in self._first:
+                self._say(f"note: {agent.name} cannot take part: {message['why']}. The others go on.")
+                self._dismiss(agent)
             case "failed":
                 with self._changed:
                     self._error = self._error or WorkerLost(f"{agent.name}: {message['why']}")
@@ -352,26 +398,3 @@ class AgentPool:
                 agent.replies.put(message)
             case _ if message == ALIVE:
                 pass
-
-
-def _tell(agent: HostAgent, order: Message) -> None:
-    """Give an order; one who is gone is found out by who hears it."""
-    with contextlib.suppress(ChannelClosed):
-        agent.channel.send(order)
-
-
-def _tell_versions(name: str, there: Versions, here: Versions) -> str:
-    return (
-        f"{name} has {there.told}; this machine has {here.told}. Ranks that compute by different versions may compute "
-        "different things. Install the same versions on both; --env brings torch and other packages, but not Python, "
-        "nor nfold."
-    )
-
-
-def _tell_late(manager: Manager, states: Sequence[PlaceState], wanted: int, come: int, within_s: float) -> str:
-    reasons = [f"{state.name or f'place {state.place}'} ({state.reason or state.stage})" for state in states]
-    missing = f" Missing: {', '.join(reasons)}." if reasons else ""
-    return (
-        f"{manager.title}: {come} of {count(wanted, 'host')} came within {seconds(within_s)}.{missing} Ask for fewer "
-        "with --nodes, or wait longer with --hosts-within."
-    )

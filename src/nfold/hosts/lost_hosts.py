@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from nfold.errors import ClusterError, NfoldError, one_line
 from nfold.hosts.agent.agent import EXIT_LOST
-from nfold.hosts.agent_pool import HostAgent
+from nfold.hosts.host_agent import HostAgent
 from nfold.hosts.manager import Manager, PlaceState
 from nfold.launch.child import describe_exit
 

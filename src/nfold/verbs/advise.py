@@ -52,7 +52,7 @@ _SIZES = re.compile(r"\s*(?:(\d+)\s*:)?\s*(\d+)\s*")
 class AdviseOptions(RunOptions):
     """Keywords of `advise`."""
 
-    nodes: str | int = SIZES  # type: ignore[assignment]  # from how many to how many
+    nodes: str | int = SIZES  # from how many to how many
     probe: int | None = None
     price_per_hour: float | None = None
     within: float | str | None = None

@@ -19,7 +19,8 @@ from nfold.planning.asynchronous.asynchronous_strategies import ASYNCHRONOUS, St
 from nfold.planning.choosing.strategies import SERVING, STRATEGY_NAMES
 from nfold.runtime.measuring.probing_rounds import with_rate
 from nfold.verbs.options.keywords import takes_options
-from nfold.verbs.options.option_checks import Options, Wishes, check_faults, check_out, nodes_of_ranks
+from nfold.verbs.options.option_checks import Options, Wishes, check_faults, check_out
+from nfold.verbs.options.rank_nodes import nodes_of_ranks
 from nfold.verbs.ranks.starting import check_room, forking_all
 from nfold.verbs.results.conclusion import ComparedRun, concluded
 from nfold.verbs.results.pages import write_comparison

@@ -15,7 +15,8 @@ from nfold.planning.choosing.search import plan
 from nfold.planning.choosing.strategies import Single
 from nfold.planning.costs.read_ahead import least_share, within_cores
 from nfold.program import Program, ProgramSource
-from nfold.verbs.options.option_checks import Options, Wishes, nodes_of_ranks, tell_shared_servers
+from nfold.verbs.options.option_checks import Options, Wishes
+from nfold.verbs.options.rank_nodes import nodes_of_ranks, tell_shared_servers
 from nfold.verbs.results.summary import RunOutcome
 from nfold.verbs.running.observer import Observer
 from nfold.verbs.running.run_job import Job

@@ -10,7 +10,8 @@ from nfold.core import codec
 from nfold.core.members import Member, dial_order, find_apart, tell_apart
 from nfold.core.text.units import count, figure, link_rate, seconds, size
 from nfold.errors import ClusterError, PlanError
-from nfold.hosts.agent_pool import SKEW_S, AgentPool, HostAgent
+from nfold.hosts.agent_pool import AgentPool
+from nfold.hosts.host_agent import SKEW_S, HostAgent
 from nfold.runtime.control.channel import Message
 from nfold.runtime.measuring.probing_rounds import round_robin
 from nfold.transport.connecting.job_token import new_token

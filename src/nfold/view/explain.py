@@ -1,11 +1,12 @@
 """A report as text that says what happened, where, and what to type next."""
 
+import time
 from collections.abc import Sequence
 from textwrap import fill, indent
 
 from nfold.analysis.measured.gradient_ages import is_old, mean_age, oldest
 from nfold.analysis.reporting.own_limit import own_limit
-from nfold.core.report import Cause, DataPlaces, RankLoad, ReductionSplit, Report
+from nfold.core.report import Cause, DataPlaces, MemberEvent, RankLoad, ReductionSplit, Report
 from nfold.core.text.units import clock, count, figure, link_rate, percent, rate, seconds, signed_percent, size
 from nfold.view.rendering import PLAIN, Look, metric_text
 from nfold.view.tables import PARTS, run_name
@@ -37,6 +38,7 @@ def why_text(report: Report, *, look: Look = PLAIN) -> str:
         fill(_staleness(report), look.width),
         _loads_text(report.loads),
         fill(places_text(report.places), look.width),
+        _events_text(report.events),
         _ledger_text(report.ledger),
         f"Next: {report.next_command}" if report.next_command else "",
     ]
@@ -187,6 +189,14 @@ def _loads_text(loads: tuple[RankLoad, ...]) -> str:
     ]
     more = f" (the first {len(shown)} of {len(loads)})" if len(loads) > len(shown) else ""
     return "\n".join([f"Cores of each rank, and what its node did meanwhile{more}:", head, *lines])
+
+
+def _events_text(events: Sequence[MemberEvent]) -> str:
+    """List the hosts that came and went."""
+    if not events:
+        return ""
+    rows = [f"  {time.strftime('%H:%M:%S', time.localtime(event.at))}  {event.told}" for event in events]
+    return "\n".join(["Hosts that came and went:", *rows])
 
 
 def places_text(places: DataPlaces | None) -> str:

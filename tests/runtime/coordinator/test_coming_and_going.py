@@ -1,12 +1,17 @@
 """Members that come and go while others train: who is let in, and how a run goes on with other ranks."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from coordinated import FOUND, PACE, READY, Job, file, message, orders
+from pretended import cluster
 
 from nfold.core import codec
+from nfold.core.cluster import Cluster
 from nfold.core.job import JobSettings
+from nfold.core.members import Turnover
+from nfold.core.options.host_range import HostRange
 from nfold.errors import WorkerLost
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
@@ -144,7 +149,8 @@ def test_who_wants_to_leave_while_others_are_let_in_waits_for_the_next_generatio
 def test_when_all_want_to_leave_the_run_is_kept_and_ends():
     job = training(checkpoint_every=100)
     assert orders(job.handle(ev.ReleaseWanted(0))) == ["01 hold"]
-    assert orders(job.handle(ev.ReleaseWanted(1))) == []
+    (noted,) = told(job.handle(ev.ReleaseWanted(1)))
+    assert noted.startswith("member 1 (on host-1, pid 101) is to leave, and fewer than the run may go on with would")
     job.say(0, "holding", step=1)
     assert orders(job.say(1, "holding", step=1)) == ["01 until 1"]
     assert orders(job.all_step(0))[-2:] == ["01 checkpoint", "01 finish"]
@@ -263,3 +269,130 @@ def test_a_rank_that_is_lost_ends_the_run_whoever_waits():
     (failed,) = job.handle(ev.TimedOut())
     assert isinstance(failed.error, WorkerLost)
     assert "1 other rank stopped because of it" in str(failed.error)
+
+
+def on_hosts(count: int, least: int = 1) -> Job:
+    """A job whose hosts come and go."""
+    names = tuple(f"host-{number}" for number in range(count))
+    declared = Cluster(nodes=tuple(replace(cluster().nodes[0], name=name) for name in names))
+    settings = {"nodes": names, "cluster": declared, "hosts": HostRange(least, 4)}
+    job = Job(JobSettings(workers=count, strategy="ring", **settings), ready=CHUNKED)
+    job.until_training()
+    return job
+
+
+def test_a_host_that_comes_is_a_node_of_the_next_plan_and_is_told_by_its_name():
+    job = on_hosts(2)
+    assert job.handle(ev.MemberStarted(2, replace(cluster().nodes[0], name="pi-9"))) == []
+    load = message(job.say(2, "hello", **HELLO), "load")
+    assert (load["node"], load["local_rank"]) == ("pi-9", 0)
+    job.say(2, "ready", **CHUNKED)
+    assert "member 2 (on pi-9, pid 77) is prepared" in told(job.say(2, "listening", address=["10.0.0.9", 5002]))[0]
+    until_regrouped(job, 0, 1)
+    while not (again := [each for each in job.told if isinstance(each, cmd.Replanned)]):
+        answer_last(job)
+    assert again[0].plan.nodes == ("host-0", "host-1", "pi-9")
+    assert [node.name for node in again[0].known.cluster.nodes] == ["host-0", "host-1", "pi-9"]
+    assert again[0].turnover == Turnover(joined=("pi-9",))
+
+
+def answer_last(job: Job) -> None:
+    """Let each member that was last told something answer."""
+    for sent in [each for each in job.told if isinstance(each, cmd.Send)]:
+        job.told.remove(sent)
+        for number in sent.members:
+            what = sent.message["do"]
+            found = codec.encode(FOUND) if what == "probe" and sent.message["measures"] else None
+            told = {"probe": {"found": found}, "pace": {"pace": PACE}}.get(what, {})
+            job.say(number, {"probe": "probed", "pace": "paced", "connect": "connected"}.get(what, what), **told)
+
+
+def test_who_leaves_takes_its_host_along():
+    job = on_hosts(2)
+    job.handle(ev.ReleaseWanted(1))
+    until_regrouped(job, 0, 1)
+    job.say(1, "abandoned")
+    commands = job.say(1, "finished", usage=None)
+    (again,) = [each for each in commands if isinstance(each, cmd.Replanned)]
+    assert again.turnover == Turnover(left=("host-1",))
+    assert again.plan.nodes == ("host-0",)
+    assert [node.name for node in again.known.cluster.nodes] == ["host-0"]
+
+
+def test_who_is_called_back_before_it_has_said_hello_is_dismissed_then():
+    job = on_hosts(2)
+    job.handle(ev.MemberStarted(2, replace(cluster().nodes[0], name="pi-9")))
+    assert job.handle(ev.ReleaseWanted(2)) == []
+    assert orders(job.say(2, "hello", **HELLO)) == ["2 finish"]
+
+
+def test_fewer_than_the_least_end_the_run_with_a_checkpoint():
+    job = on_hosts(2, least=2)
+    (noted,) = told(job.handle(ev.ReleaseWanted(1)))
+    assert noted.startswith("member 1 (on host-1, pid 101) is to leave, and fewer than the run may go on with would")
+    job.all_step(0, 1, 2, 3)
+    assert "01 checkpoint" in orders(job.told)
+
+
+KILLED = "was killed by signal 9 (SIGKILL)"
+
+
+def lose(job: Job, number: int, *witnesses: int) -> list[cmd.Command]:
+    """Let a member be killed, which the others see."""
+    commands = job.handle(ev.Left(number, KILLED))
+    for each in witnesses:
+        commands = job.fail(each, "PeerLost: it is gone", kind="PeerLost", is_echo=True, doing="until")
+    return commands
+
+
+def test_the_others_go_on_from_the_beginning_where_nothing_was_kept():
+    job = on_hosts(2)
+    job.all_step(0, 1)
+    gone, abandon = lose(job, 1, 0)
+    assert (gone, orders([abandon])) == (cmd.LetGo(1), ["0 abandon"])
+    assert lose(job, 1, 0) == [], "what was seen of a loss that is known"
+    *_, again, connect = job.say(0, "abandoned")
+    assert (again.next_step, again.turnover) == (0, Turnover(lost=("host-1",), steps_again=2))
+    assert again.plan.nodes == ("host-0",)
+    assert (connect.members, connect.message["gone"]) == ((0,), [1])
+    (build,) = job.say(0, "connected")
+    assert build.blob == b""
+    assert orders(job.say(0, "built", kept={}, notes=[], seconds=1.0)) == ["0 until 4", "0 checkpoint"]
+
+
+def test_the_others_go_on_from_the_checkpoint_that_was_kept_last():
+    job = on_hosts(2)
+    job.all_step(0, 1, 2, 3)
+    job.say(1, "checkpoint", has_file=False)
+    job.say(0, "checkpoint", file("epoch"), has_file=True)
+    job.all_step(4)
+    lose(job, 0, 1)
+    assert orders(job.say(1, "abandoned")) == ["TakeState"]
+    *_, again, _ = job.handle(ev.StateTaken(b"header"))
+    assert (again.next_step, again.turnover) == (4, Turnover(lost=("host-0",), steps_again=1))
+    (build,) = job.say(1, "connected")
+    assert (build.members, build.blob) == ((1,), b"header")
+
+
+def test_who_is_lost_while_the_others_begin_anew_is_missed_too():
+    job = on_hosts(2)
+    job.handle(ev.MemberStarted(2, replace(cluster().nodes[0], name="pi-9")))
+    prepared(job, 2)
+    until_regrouped(job, 0, 1)
+    lose(job, 1, 0, 2)
+    assert orders(lose(job, 2)) == ["SetTimer"]
+    *_, abandon = job.handle(ev.TimedOut())
+    assert orders([abandon]) == ["0 abandon"]
+    *_, again, connect = job.say(0, "abandoned")
+    assert again.turnover.lost == ("host-1", "pi-9")
+    assert connect.members == (0,)
+
+
+@pytest.mark.parametrize(("least", "failure"), [(2, {}), (1, {"is_echo": False, "kind": "ValueError"})])
+def test_a_loss_that_nobody_goes_on_from(least, failure):
+    """Too few are left, or the program itself has failed."""
+    job = on_hosts(2, least=least)
+    job.all_step(0)
+    job.handle(ev.Left(1, KILLED))
+    (failed,) = job.fail(0, "it is gone", **({"kind": "PeerLost", "is_echo": True, "doing": "until"} | failure))
+    assert isinstance(failed, cmd.Failed)

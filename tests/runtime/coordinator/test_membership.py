@@ -32,6 +32,20 @@ def founded(count: int = 2) -> Membership:
     return members
 
 
+def test_the_run_ends_where_fewer_than_the_least_would_stay():
+    members = Membership(least=2)
+    for number in range(3):
+        members.take(came(number))
+    members.enlist((0, 1, 2))
+    for number in range(3):
+        members.take(prepared(number))
+    members.begin(3)
+    assert members.take(ms.MemberAnnounced(0)) is Decision.SHRINK
+    assert members.take(ms.MemberAnnounced(2)) is Decision.STOP
+    members.take(came(3))
+    assert members.take(prepared(3)) is Decision.SHRINK
+
+
 def turn(members: Membership) -> None:
     """Let the next generation begin, as the coordinator does: who leaves finishes first."""
     for number in members.leavers:

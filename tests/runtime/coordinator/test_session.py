@@ -169,3 +169,23 @@ def test_members_are_started_at_any_time_and_let_go():
     assert isinstance(tick, ev.ClockTick)
     assert others[:2] == [ev.ReleaseWanted(2), ev.Left(1, "exited with code 4")], "who died before it could say so"
     assert (server.forgotten, launcher.released) == ([1], [1])
+
+
+class Patient(Scripted):
+    """One that has all the time in the world."""
+
+    def handle(self, event):
+        return [] if isinstance(event, ev.ClockTick) else super().handle(event)
+
+
+def test_a_member_is_started_on_a_host_that_comes():
+    control_server, launcher, events = Server(), Launcher(None, None), queue.SimpleQueue()
+    control_server.channels = {0: Deaf()}
+    coordinator = Patient(None)
+    session = Session(coordinator, launcher, control_server, events, world_size=1, token="t", log=lambda text: None)
+    events.put(ev.HostReady("a node"))
+    events.put(ev.Said(0, {"is": "hello", "host": "here", "pid": 1}))
+    with session:
+        list(session.run())
+    assert launcher.started == [0, 1]
+    assert coordinator.heard == ev.MemberStarted(1, "a node")

@@ -82,3 +82,31 @@ def test_whole_numbers_of_other_types_become_pythons_own():
 def test_a_plan_names_the_whole_fault_too():
     with pytest.raises(PlanError, match="fault is 'kill n2@30s'"):
         plan("no such file.py", fault="kill n2@30s")
+
+
+def test_hosts_that_come_and_go():
+    options = Options(on="local", nodes="2:8", strategy="ring")
+    assert (options.workers, options.num_hosts, options.num_asked) == (2, 2, 8)
+    assert options.typed_hosts == "--on local --nodes 2:8"
+    settings = options.settings()
+    assert (str(settings.hosts), settings.default_chunks) == ("2:8", 8)
+    assert Options(on="local", nodes="3").num_hosts == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"nodes": "2:1"}, "--nodes 2:1: it must be a number of hosts, or the fewest and the most"),
+        ({"nodes": "0:1"}, "--nodes 0:1: it must be"),
+        ({"nodes": "many"}, "nodes is 'many': it must be a whole number, or two"),
+        ({"nodes": "2:8", "place": "auto"}, "with --place the hosts of a run stay the same. Use --nodes 2"),
+        ({"nodes": "2:8", "checkpoint_every": 0}, "Leave out --checkpoint-every 0"),
+        ({"nodes": "2:8", "workers": 4}, "each host has one rank, a worker. Leave out -n"),
+        ({"nodes": "2:8", "servers": 1}, "Leave out -n and --servers"),
+        ({"nodes": "1:8", "strategy": "single"}, "--strategy single trains on one host"),
+        ({"nodes": "2:8", "chunks": 4}, "a batch has 4 chunks, .* Use --nodes 2:4"),
+    ],
+)
+def test_hosts_that_cannot_come_and_go(given, told):
+    with pytest.raises(PlanError, match=told):
+        Options(on="local", **given)

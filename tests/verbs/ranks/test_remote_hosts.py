@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from nfold.hosts.agent_pool import HostAgent
+from nfold.hosts.host_agent import HostAgent
 from nfold.hosts.host_facts import facts_of_this_host
 from nfold.verbs.ranks.remote_hosts import cluster_of, homes_of_ranks
 

@@ -124,11 +124,11 @@ class RunOptions(JobOptions):
 
     out: str | Path | None = option(None, "folder of the run; a new one under runs/ unless given", "RUN")
     port: int = option(0, "where the coordinator listens; any free port unless given", "P", least=0)
-    nodes: int | None = option(
+    nodes: int | str | None = option(
         None,
-        "with --on or --listen: hosts to ask for; those of a hosts file, or one for each rank, unless given",
+        "with --on or --listen: hosts to ask for; those of a hosts file, or one for each rank, unless given. MIN:MAX: "
+        "begin with MIN, and take more in while training",
         "N",
-        least=1,
     )
     listen: str | None = option(
         None,

@@ -14,7 +14,9 @@
     probe          -->     probed       how fast bytes move to another one
     release        -->                  ends a member that has left the job, and all that it started
     stop           -->     bye          ends all members, and the agent with them
-                   <--     failed       why it cannot do what it was told; leaving: it was told to end by its host
+                   <--     failed       why it cannot do what it was told
+                   <--     leaving      it was told to end by its host, and does so, or, where the job can go on without
+                                        it, waits for `stop`
 
 When the coordinator is gone, so are the members, and the agent. It imports nothing heavy.
 """
@@ -86,6 +88,7 @@ class Agent:
         self._programs = ProgramCache(_cache_folder() / "programs")
         self._environments = EnvironmentMaker(_cache_folder() / "environments")
         self._wanted: Message = {}
+        self._is_leaving = False
         self._mpi = mpi
         self._template: Template | None = None
         self._launcher: LocalLauncher | None = None
@@ -117,16 +120,23 @@ class Agent:
             self._environments.close()
             self._channel.close()
 
-    def leave(self) -> None:
-        """End, since the host wants it to; from a signal, so that it may interrupt anything."""
-        threading.Thread(target=self._leave, name="nfold-leaving", daemon=True).start()
+    def leave(self, *, in_order: bool = True) -> None:
+        """End, since the host wants it to; from a signal, so that it may interrupt anything.
 
-    def _leave(self) -> None:
+        Args:
+            in_order: wait the first time, where the job can go on without this host, until it does.
+        """
+        threading.Thread(target=self._leave, args=(in_order,), name="nfold-leaving", daemon=True).start()
+
+    def _leave(self, in_order: bool) -> None:
+        is_first, self._is_leaving = not self._is_leaving, True
         try:
             self._send("leaving", why=f"the agent on {facts_of_this_host('').host} was told to end")
         except ChannelClosed:
-            pass
-        finally:
+            is_first = False
+        if is_first and in_order and self._wanted.get("leaves_in_order"):
+            print("nfold agent: leaving after the step under way; a second time: at once", file=sys.stderr, flush=True)
+        else:
             self._channel.close()  # ends `run`, which ends the members
 
     def _obey(self, order: Message, blob: bytes) -> None:
@@ -261,7 +271,7 @@ def serve(settings: AgentSettings, mpi: MpiProcess | None = None) -> int:
 def _leave_with_input(agent: Agent) -> None:
     """Who started the agent hangs up to end it: over ssh no signal would come."""
     sys.stdin.read()
-    agent.leave()
+    agent.leave(in_order=False)
 
 
 def _dial(settings: AgentSettings) -> tuple[SocketChannel, Address]:

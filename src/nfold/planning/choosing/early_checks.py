@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from nfold.core.graph import ModelGraph
 from nfold.core.options.averages import Averages
+from nfold.core.options.host_range import HostRange
 from nfold.core.plan import Plan
+from nfold.core.text.units import count
 from nfold.errors import ProgramError
 
 _MUCH = 0.1
@@ -123,6 +125,20 @@ def _better_batch_size(run_steps: RunSteps, least: int) -> int | None:
     return next(
         (size for size in fits if run_steps.num_samples % size == 0 or run_steps.num_samples % size >= least), None
     )
+
+
+def room_notes(hosts: HostRange | None, chunks: int) -> tuple[str, ...]:
+    """Say for how many hosts the chunks of a batch have room, which is settled for the whole run.
+
+    Args:
+        hosts: that may train; None: they stay the same.
+        chunks: of a batch.
+    """
+    if hosts is None:
+        return ()
+    if chunks < hosts.most:
+        return (f"a batch has {count(chunks, 'chunk')}, so no more than as many of {hosts.most} hosts can compute",)
+    return (f"a batch keeps its {count(chunks, 'chunk')} however many of {hosts.most} hosts train; --chunks sets it",)
 
 
 def run_notes(

@@ -8,6 +8,7 @@ from typing import Any
 
 from nfold.core.cluster import Cluster
 from nfold.core.job import Known, Recipe
+from nfold.core.members import NOBODY, Turnover
 from nfold.core.plan import Plan
 from nfold.core.residency import PlacedData
 from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, SystemSample
@@ -118,6 +119,7 @@ class Replanned:
     plan: Plan
     next_step: int
     """Counts from 0."""
+    turnover: Turnover = NOBODY
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ answered is in `commands.py`.
 from dataclasses import dataclass
 from typing import Any
 
+from nfold.core.cluster import Node
 from nfold.errors import Terminated
 from nfold.runtime.control.spool import Arrived
 
@@ -46,6 +47,22 @@ class ReleaseWanted:
     """A member is to leave as soon as the others can go on without it."""
 
     member: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostReady:
+    """A host has come while the job goes on and holds the program. For the shell, which starts a member there."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStarted:
+    """A member was started on a host that has come; it says hello later, if ever."""
+
+    member: int
+    node: Node
+    """The host, as plans call it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +136,8 @@ Event = (
     | Received
     | Left
     | ReleaseWanted
+    | HostReady
+    | MemberStarted
     | MembersChanged
     | Interrupted
     | TimeUp

@@ -15,9 +15,11 @@ from nfold.errors import ProgramError
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator import membership as ms
-from nfold.runtime.coordinator.membership import Membership
+from nfold.runtime.coordinator.membership import Decision, Membership
 from nfold.runtime.coordinator.same_on_all_ranks import Other, check_alike
 from nfold.runtime.coordinator.same_program import check_same_recipe
+
+TOO_FEW = "and fewer than the run may go on with would stay: it keeps a checkpoint and ends"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class Admission:
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
         self._standard: Standard | None = None
+        self._unwanted: set[int] = set()
+        """Members that are to leave and have not said hello yet."""
 
     def open(self, standard: Standard) -> list[cmd.ToShell]:
         """Let newcomers load the program from now on; return the orders for those that already wait."""
@@ -48,7 +52,9 @@ class Admission:
         number, message = said.member, said.message
         match message["is"]:
             case "hello":
-                return self._greet(Member(number=number, host=message["host"], pid=message["pid"]))
+                node = self._membership.node(number)
+                host = message["host"] if node is None else node.name
+                return self._greet(Member(number=number, host=host, pid=message["pid"]))
             case "ready" if self._standard is not None:
                 return self._examine(number, message, self._standard)
             case "listening":
@@ -63,13 +69,18 @@ class Admission:
 
     def release(self, number: int) -> list[cmd.ToShell]:
         """Let a member leave: at once if it has no rank, else when the generation ends."""
+        if not self._membership.knows(number) and self._membership.node(number) is not None:
+            self._unwanted.add(number)
+            return []
         if not self._membership.knows(number):
             return [cmd.Noted(f"note: member {number} cannot be let go: nobody has come with that number")]
         if self._membership.rank_of(number) is not None and self._membership.fixed:
             return [cmd.Noted(f"note: {self._name(number)} stays until the end: {self._membership.fixed}")]
-        self._membership.take(ms.MemberAnnounced(number))
+        decision = self._membership.take(ms.MemberAnnounced(number))
         if number in self._membership.coming:
             return self._dismiss(number)
+        if decision is Decision.STOP:
+            return [cmd.Noted(f"{self._name(number)} is to leave, {TOO_FEW}")]
         return []
 
     def see_off(self, left: ev.Left) -> list[cmd.ToShell]:
@@ -88,12 +99,16 @@ class Admission:
 
     def _greet(self, member: Member) -> list[cmd.ToShell]:
         self._membership.take(ms.MemberCame(member))
+        if member.number in self._unwanted:
+            return self._dismiss(member.number)
         return [] if self._standard is None else self._welcome(member.number, self._standard)
 
     def _welcome(self, number: int, standard: Standard) -> list[cmd.ToShell]:
         if self._membership.fixed:
             return self._refuse(number, self._membership.fixed)
-        return [cmd.Send((number,), {**standard.load_order, "local_rank": number})]
+        node = self._membership.node(number)
+        where = {"local_rank": number} if node is None else {"local_rank": 0, "node": node.name}
+        return [cmd.Send((number,), {**standard.load_order, **where})]
 
     def _examine(self, number: int, ready: dict[str, Any], standard: Standard) -> list[cmd.ToShell]:
         try:

@@ -11,7 +11,7 @@ Outside there are members, whose numbers are given once. In the generator there 
 one is `Received` from it, and an `Order` to ranks leaves as `Send` to members.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,7 @@ from nfold.runtime.coordinator.succession import Succession
 from nfold.runtime.coordinator.training import Training
 from nfold.runtime.failures.first_cause import Postmortem
 from nfold.runtime.failures.network_cuts import QUIET_S, Cuts, NetworkCut
+from nfold.runtime.failures.ranks_lost import RanksLost
 from nfold.runtime.failures.silent_ranks import PATIENCE, FailureDetector, Patience
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Coordinator:
         self._settings, self._cores = settings, cores
         self._known, self._checkpoint, self._first_step = known, checkpoint, first_step
         self._placed: tuple[PlacedRun, ...] = ()
-        self._postmortem, self._membership = Postmortem(), Membership()
+        self._postmortem, self._membership = Postmortem(), Membership(settings.hosts.least if settings.hosts else 1)
         self._patience, self._failure_detector, self._cuts = patience, FailureDetector(patience), Cuts(patience)
         self._requests = RankRequests(self._postmortem)
         self._admission = Admission(self._membership)
@@ -80,7 +81,9 @@ class Coordinator:
         self._best = BestSoFar(settings.kept, best)
         self._steering = Steering(first_step, is_looped=settings.lockstep)
         self._flow = self._run()
-        self._over = False
+        self._over = self._trains = False
+        self._hurt: set[int] = set()
+        """Members that may still tell of a loss which is known already."""
 
     def start(self, places: Mapping[int, tuple[str, int]]) -> list[cmd.ToShell]:
         """Return the first commands; call it once, when every member that the job begins with has said hello.
@@ -105,6 +108,9 @@ class Coordinator:
             return self._hear(event)
         if isinstance(event, ev.Left):
             return self._see_off(event)
+        if isinstance(event, ev.MemberStarted):
+            self._membership.settle(event.member, event.node)
+            return []
         if isinstance(event, ev.ReleaseWanted):
             return self._turn(self._admission.release(event.member))
         if isinstance(event, ev.Continue):
@@ -121,6 +127,10 @@ class Coordinator:
             return []
         if rank is None:
             return self._turn(self._admission.hear(said))
+        if kind == "failed" and said.member in self._hurt and said.message["is_echo"]:
+            return []  # it has seen the loss that the others go on from
+        if kind == "abandoned":
+            self._hurt.discard(said.member)
         if kind == "failed" and self._membership.take(ms.MemberFailed(said.member)) is Decision.FAIL:
             self._postmortem.failed(rank, said.message)
         elif kind == "finished":
@@ -145,8 +155,11 @@ class Coordinator:
         return commands if self._postmortem.open else [*commands, *self._advance(ev.MembersChanged())]
 
     def _advance(self, event: ev.Event | None) -> list[cmd.ToShell]:
+        return self._resume(lambda: self._flow.send(event))  # type: ignore[arg-type]
+
+    def _resume(self, resume: Callable[[], list[cmd.Command]]) -> list[cmd.ToShell]:
         try:
-            commands: list[cmd.Command] = self._flow.send(event)  # type: ignore[arg-type]
+            commands = resume()
         except StopIteration as end:
             self._over = True
             commands = [*self._admission.close(), *(end.value or [])]
@@ -196,9 +209,22 @@ class Coordinator:
         """Collect what every rank has to say, then name the first cause."""
         if not self._postmortem.complete and not isinstance(event, ev.TimedOut):
             return [cmd.SetTimer(POSTMORTEM_S)] if self._postmortem.take_first() else []
+        lost = {*(self._membership.ranks[rank] for rank in self._postmortem.dead), *self._membership.departed}
+        if self._trains and self._postmortem.dead and self._membership.can_lose(lost):
+            return self._go_on_without(lost)
         self._over = True
         error, details = self._postmortem.error(), self._postmortem.details()
         return [cmd.Failed(error, details, is_death=self._postmortem.is_death)]
+
+    def _go_on_without(self, lost: set[int]) -> list[cmd.ToShell]:
+        """Let the ranks that are left begin a generation from what was kept last."""
+        hosts = tuple(self._membership.member(number).host for number in sorted(lost))
+        self._membership.lose(lost)
+        self._postmortem.forget()
+        self._generations.enlist(self._membership.ranks)
+        self._hurt = set(self._membership.ranks)
+        released: list[cmd.ToShell] = [cmd.LetGo(number) for number in sorted(lost)]
+        return released + self._resume(lambda: self._flow.throw(RanksLost(hosts)))
 
     # The job, in order
 
@@ -265,6 +291,7 @@ class Coordinator:
         if self._placed:
             self._membership.fix(DATA_LIVE_HERE)
         self._requests.say(*self._admission.open(Standard(self._preparation.load_order(), facts, recipe)))
+        self._trains = self._settings.hosts is not None
         succession = self._succession(facts)
         return (yield from succession.play(known, facts, recipe, self._checkpoint, self._first_step))
 
@@ -290,6 +317,11 @@ class Coordinator:
                     "train_data=nfold.local_data(...), or add `samples` to the nodes of --emulate."
                 )
             return None
+        if settings.hosts is not None:
+            raise PlanError(
+                f"--nodes {settings.hosts}: where data live on nodes, the hosts of a run stay the same. Use --nodes "
+                f"{settings.hosts.least}."
+            )
         if settings.trials:
             raise PlanError("plans are tried one after another on data that all ranks have, and these live on nodes.")
         nodes = settings.nodes or tuple(self._membership.member(number).host for number in self._membership.ranks)

@@ -21,6 +21,7 @@ from nfold.planning.choosing.early_checks import (
     loaders_notes,
     mean_notes,
     mode_notes,
+    room_notes,
     run_notes,
     time_notes,
 )
@@ -88,6 +89,7 @@ class JobPlanning:
             *mean_notes(ready["not_means"], run_steps),
             *fade_notes(ready["schedule_fade"], run_steps),
             *first_step_notes(chosen, settings.first_step_limit_s),
+            *room_notes(None if settings.plan_only else settings.hosts, chosen.chunks),
             *time_notes(run_steps, step_s, limit_s, every),
             *grant_notes(None if settings.plan_only else settings.grant, run_steps, step_s, limit_s, every),
         )

@@ -7,9 +7,11 @@ A member is prepared when it has loaded the same program as the others and liste
 leave, or has only just prepared, waits for the end of the generation under way.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 
+from nfold.core.cluster import Node
 from nfold.core.members import Address, Generation, Member
 from nfold.errors import InternalError
 
@@ -71,7 +73,7 @@ class Decision(Enum):
     SHRINK = auto()
     """The next generation begins without some, and perhaps with newcomers."""
     STOP = auto()
-    """All ranks want to leave, and nobody comes: the run is kept and ends."""
+    """Too few would stay, where ranks want to leave: the run is kept and ends."""
     FAIL = auto()
     """A rank is lost."""
 
@@ -85,7 +87,12 @@ class Membership:
         fixed: why nobody gets a rank any more, nor can leave before the end; empty: members come and go.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, least: int = 1) -> None:
+        """Args:
+        least: the fewest ranks that the job goes on with.
+        """
+        self._least = least
+        self._nodes: dict[int, Node] = {}
         self.ranks: tuple[int, ...] = ()
         self.generation: Generation | None = None
         self._members: dict[int, Member] = {}
@@ -125,10 +132,8 @@ class Membership:
             return Decision.FAIL
         if self.generation is None or self.fixed or not self.awaited:
             return Decision.GO_ON
-        if not self.next_ranks:
-            return Decision.STOP
         if self.leavers:
-            return Decision.SHRINK
+            return Decision.SHRINK if len(self.next_ranks) >= self._least else Decision.STOP
         return Decision.GROW if self.newcomers else Decision.GO_ON
 
     @property
@@ -164,7 +169,15 @@ class Membership:
     @property
     def gone(self) -> tuple[int, ...]:
         """The members that have left or are about to, and that will never have a rank again."""
-        return tuple(sorted(self._left | self._finished))
+        return tuple(sorted(self._left | self._finished | self._failed))
+
+    def settle(self, number: int, node: Node) -> None:
+        """Note on which host a member was started that came after the job began."""
+        self._nodes[number] = node
+
+    def node(self, number: int) -> Node | None:
+        """Return the host of a member that was started on one which came later; None: of all others."""
+        return self._nodes.get(number)
 
     def member(self, number: int) -> Member:
         """Return a member.
@@ -201,6 +214,20 @@ class Membership:
         if lost := self.awaited - set(numbers):
             raise InternalError(f"member {min(lost)} has a rank and has not finished: it cannot lose it")
         self.ranks = numbers
+
+    def can_lose(self, numbers: Collection[int]) -> bool:
+        """Whether enough ranks are left without these members."""
+        return not self.fixed and len(set(self.ranks) - set(numbers)) >= self._least
+
+    def lose(self, numbers: Collection[int]) -> None:
+        """Take the ranks of members that are lost; what the others saw of that is no failure of theirs."""
+        self.ranks = tuple(number for number in self.ranks if number not in numbers)
+        self._failed = (self._failed - set(self.ranks)) | set(numbers)
+
+    @property
+    def departed(self) -> tuple[int, ...]:
+        """Members with a rank whose connection has ended before they had finished."""
+        return tuple(number for number in self.ranks if number in self._left - self._finished)
 
     def begin(self, num_ranks: int) -> Generation:
         """Begin a generation of the first ranks.

@@ -5,8 +5,11 @@ the start, and nobody trains meanwhile. Where a plan for all gives some nothing 
 """
 
 from dataclasses import replace
+from typing import Any
 
+from nfold.core.cluster import Cluster
 from nfold.core.job import JobSettings, Known
+from nfold.core.members import Turnover
 from nfold.core.plan import Plan
 from nfold.errors import PlanError, RunError
 from nfold.planning.choosing.strategies import AUTO
@@ -46,12 +49,41 @@ class Regrouping:
             PlanError: those who stay cannot go on.
             RunError: nobody stays.
         """
-        known = generation_end.planned
+        known, before = generation_end.planned, self._hosts()
         if generation_end.members_change or known is None:
             ready = {**ready, "chunks": plan_of(generation_end.known).chunks}  # the result depends on them
             known = yield from self._for_members(generation_end.known, ready)
         chosen = plan_of(known)
-        self._requests.say(cmd.Replanned(known, chosen, next_step))
+        now = self._hosts()[: chosen.world_size]
+        turnover = Turnover(
+            joined=tuple(name for name in now if name not in before),
+            left=tuple(name for name in before if name not in now),
+        )
+        self._requests.say(cmd.Replanned(known, chosen, next_step, turnover))
+        yield from self._generations.let_go(self._behind(chosen.world_size))
+        yield from self._generations.begin(chosen.world_size)
+        return known
+
+    def without(self, turnover: Turnover, known: Known, ready: Ready, next_step: int) -> Flow:
+        """Connect the ranks that are left when others were lost; return what they go on with.
+
+        Args:
+            turnover: who was lost.
+            known: what the generation before rested on.
+            ready: what ranks told of the program.
+            next_step: counts from 0.
+
+        Raises:
+            PlanError: those who are left cannot go on.
+        """
+        ready = {**ready, "chunks": plan_of(known).chunks}  # the result depends on them
+        measured, known = {node.name for node in known.cluster.nodes}, self._with_hosts(known)
+        if measured >= {node.name for node in known.cluster.nodes}:
+            known = replace(known, plan=self._plan(known, ready))
+        else:  # somebody was being let in
+            known = yield from self._measured(known, ready)
+        chosen = plan_of(known)
+        self._requests.say(cmd.Replanned(known, chosen, next_step, turnover))
         yield from self._generations.let_go(self._behind(chosen.world_size))
         yield from self._generations.begin(chosen.world_size)
         return known
@@ -64,7 +96,7 @@ class Regrouping:
         if newcomers:
             self._generations.enlist((*stayers, *newcomers))
             try:
-                return (yield from self._measured(known, ready))
+                return (yield from self._measured(self._with_hosts(known), ready))
             except PlanError as error:
                 self._requests.say(cmd.Noted(f"note: {_named(newcomers)} cannot be used, and is let go: {error}"))
                 yield from self._generations.let_go(self._behind(len(stayers)))
@@ -73,12 +105,30 @@ class Regrouping:
                 "nobody is left to go on with: all ranks were to leave, and who came in their place ended or could not "
                 "be used"
             )
+        known = self._with_hosts(known)
         return replace(known, plan=self._plan(known, ready)) if leavers else known
+
+    def _hosts(self) -> tuple[str, ...]:
+        """The host of each rank; where all share one, what members are called instead."""
+        if self._settings.nodes:
+            return tuple(map(self._host, self._membership.ranks))
+        return tuple(f"member {number}" for number in self._membership.ranks)
+
+    def _with_hosts(self, known: Known) -> Known:
+        """Let the cluster have the hosts of all ranks and no others; new ones cost what the first was measured to."""
+        if not self._settings.nodes:
+            return known
+        ranks, first = self._membership.ranks, known.cluster.nodes[0]
+        came = [node for number in ranks if (node := self._membership.node(number)) is not None]
+        alike: dict[str, Any] = {"local": first.local, "crowding": first.crowding, "step_cpu_s": first.step_cpu_s}
+        there = {node.name: replace(node, **alike) for node in came} | {node.name: node for node in known.cluster.nodes}
+        used = dict.fromkeys(map(self._host, ranks))
+        return replace(known, cluster=replace(known.cluster, nodes=tuple(there[name] for name in used)))
 
     def _measured(self, known: Known, ready: Ready) -> Flow:
         """Let all ranks be measured together, and plan for them."""
         count = len(self._membership.ranks)
-        planning = self._planning(count)
+        planning = self._planning(count, known.cluster)
         yield from self._generations.begin(count)
         preparation = Preparation(planning, self._cores, self._requests, self._generations)
         cluster = yield from preparation.meet(known.graph, known.profiles, known.cluster, ready)
@@ -90,7 +140,7 @@ class Regrouping:
         count, strategy = len(self._membership.ranks), self._settings.strategy
         now = replace(known, plan=None)
         try:
-            return self._planning(count).plan(now, ready)
+            return self._planning(count, known.cluster).plan(now, ready)
         except PlanError as error:
             if strategy == AUTO or plan_of(known).asynchrony is not None:
                 raise
@@ -99,19 +149,23 @@ class Regrouping:
                     f"note: {strategy} cannot be had with the {count} that stay, so any other may follow: {error}"
                 )
             )
-            return self._planning(count, AUTO).plan(now, ready)
+            return self._planning(count, known.cluster, AUTO).plan(now, ready)
 
-    def _planning(self, count: int, strategy: str | None = None) -> JobPlanning:
+    def _planning(self, count: int, cluster: Cluster, strategy: str | None = None) -> JobPlanning:
         """Return the planning of the first ranks, with as many servers among them as the job has, if that is half."""
-        servers, nodes = min(self._settings.servers, count // 2), self._settings.nodes
+        servers, has_nodes = min(self._settings.servers, count // 2), bool(self._settings.nodes)
         settings = replace(
             self._settings,
             strategy=strategy or self._settings.strategy,
             workers=count - servers,
             servers=servers,
-            nodes=tuple(nodes[number] for number in self._membership.ranks[:count]) if nodes else (),
+            cluster=cluster if self._settings.cluster is not None else None,
+            nodes=tuple(map(self._host, self._membership.ranks[:count])) if has_nodes else (),
         )
         return JobPlanning(settings)
+
+    def _host(self, number: int) -> str:
+        return self._membership.member(number).host
 
     def _behind(self, num_ranks: int) -> tuple[int, ...]:
         return tuple(range(num_ranks, len(self._membership.ranks)))

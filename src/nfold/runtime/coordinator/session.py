@@ -154,6 +154,8 @@ class Session:
                     if self._finished:
                         return
             event = self._next_event()
+            if isinstance(event, ev.HostReady):
+                event = ev.MemberStarted(self._start_member(), event.node)
             self._note_arrival(event)
             commands = self._coordinator.handle(event)
 
@@ -253,7 +255,8 @@ class Session:
                 continue
             if isinstance(event, ev.Interrupted):
                 raise event.as_error()
-            if isinstance(event, ev.Said | ev.Left | ev.ReleaseWanted) and event.member not in self._founders:
+            is_later = isinstance(event, ev.Said | ev.Left) and event.member not in self._founders
+            if is_later or isinstance(event, ev.HostReady | ev.ReleaseWanted):
                 others.append(event)
             elif isinstance(event, ev.Left):
                 raise self._died(f"rank {event.member} {event.status} while it started.")

@@ -8,6 +8,7 @@ build ──> until .. ──> the last step
 from dataclasses import dataclass
 
 from nfold.core.job import JobSettings, Known, Recipe
+from nfold.core.members import Turnover
 from nfold.core.residency import PlacedRun
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.generation_end import GenerationEnd
@@ -20,6 +21,7 @@ from nfold.runtime.coordinator.regrouping import Regrouping
 from nfold.runtime.coordinator.replanning import Replanning, plan_of
 from nfold.runtime.coordinator.same_program import tell_kept
 from nfold.runtime.coordinator.training import Training
+from nfold.runtime.failures.ranks_lost import RanksLost
 from nfold.runtime.measuring.reprobing import Reprobing
 
 
@@ -58,6 +60,7 @@ class Succession:
         placed: who trains on which samples, in all generations; empty: all ranks read all.
         """
         self._placed = placed
+        self._progress: Progress | None = None
         self._settings, self._planning, self._requests = settings, planning, requests
         self._membership, self._regrouping, self._training = membership, regrouping, training
 
@@ -71,13 +74,34 @@ class Succession:
             checkpoint: header of the state that the run goes on from; empty: it begins.
             first_step: counts from 0.
         """
-        beginning, is_first = Beginning(known, checkpoint, first_step), True
+        beginning, is_first, loss = Beginning(known, checkpoint, first_step), True, None
         while True:
-            generation_end, done, ended = yield from self._generation(beginning, ready, recipe if is_first else None)
-            if not isinstance(ended, bytes):
-                return ended
-            known = yield from self._regrouping.follow(generation_end, ready, done)
-            beginning, is_first = Beginning(known, ended, done), False
+            try:
+                if loss is not None:
+                    beginning = yield from self._without(loss, beginning, ready)
+                    loss = None
+                told = recipe if is_first else None
+                generation_end, done, ended = yield from self._generation(beginning, ready, told)
+                if not isinstance(ended, bytes):
+                    return ended
+                beginning, is_first = Beginning(generation_end.known, ended, done), False
+                known = yield from self._regrouping.follow(generation_end, ready, done)
+                beginning = Beginning(known, ended, done)
+            except RanksLost as error:
+                loss = error if loss is None else RanksLost((*loss.hosts, *error.hosts))
+
+    def _without(self, loss: RanksLost, beginning: Beginning, ready: Ready) -> Flow:
+        """Go back to what was kept last, with those who are left; return what they begin with."""
+        ranks = tuple(range(len(self._membership.ranks)))
+        yield from self._requests.ask(ranks, {"do": "abandon"}, "abandoned")
+        header, step, done = beginning.header, beginning.next_step, beginning.next_step
+        if self._progress is not None:
+            done = max(done, self._progress.done)
+            if (kept := self._progress.kept or 0) > step:
+                header, step = (yield from self._training.take_state()), kept
+        turnover = Turnover(lost=loss.hosts, steps_again=done - step)
+        known = yield from self._regrouping.without(turnover, beginning.known, ready, step)
+        return Beginning(known, header, step)
 
     def _generation(self, beginning: Beginning, ready: Ready, recipe: Recipe | None) -> Flow:
         """Build and train; return why it ended, the steps that are done, and what `Training.play` does.
@@ -105,6 +129,6 @@ class Succession:
         expected_s = planning.expected_s(known, chosen, ready) if self._settings.measure else {}
         generation_end = GenerationEnd(known, replanning, self._membership)
         reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
-        progress = Progress(ranks, chosen, beginning.next_step, run_steps.steps_per_epoch)
+        progress = self._progress = Progress(ranks, chosen, beginning.next_step, run_steps.steps_per_epoch)
         ended = yield from self._training.play(ranks, progress, reprobing, generation_end, notes)
         return generation_end, progress.done, ended

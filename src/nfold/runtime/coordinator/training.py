@@ -4,6 +4,7 @@ until k ── evaluate, checkpoint, best model ── until .. ──> average,
                                                     └─────> checkpoint, for the generation that follows
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from nfold.core import codec
@@ -150,7 +151,11 @@ class Training:
             self._requests.postpone(event)
         if progress.unkept:
             return commands
-        commands.append(cmd.TakeState())
+        return (yield from self.take_state(commands))
+
+    def take_state(self, commands: Sequence[cmd.Command] = ()) -> Flow:
+        """Let ranks be given the checkpoint that was kept last, from now on; return its header."""
+        commands = [*commands, cmd.TakeState()]
         while not isinstance(event := (yield commands), ev.StateTaken):
             self._requests.postpone(event)
             commands = []

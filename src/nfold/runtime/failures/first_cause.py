@@ -137,6 +137,15 @@ class Postmortem:
         first = next(iter(self._deaths.values()), None)
         return not self._causes and first is not None and not first.startswith(_TELLS_ALL)
 
+    @property
+    def dead(self) -> tuple[int, ...]:
+        """Ranks that ended or fell silent, where that is all that happened; empty: something else is the cause."""
+        return () if self._causes else tuple(self._deaths)
+
+    def forget(self) -> None:
+        """Begin anew: the ranks that are left go on without those that were lost."""
+        self._failed, self._left, self._first, self.open = {}, {}, True, False
+
     def error(self) -> NfoldError:
         """Return the first cause as an error: a rank's own failure, else a death, else the first echo."""
         if self._causes:

@@ -27,7 +27,7 @@ def stop(named: str | None, *, wait_s: float = WAIT_S) -> str:
     run = find_running(named)
     if not is_running(run):
         return f"run {run.number} has ended already: {run.ending}."
-    _refuse_elsewhere(run)
+    refuse_elsewhere(run, f"stop {run.number}")
     with RunProcess(run) as process:
         if process.interrupt() and not process.has_ended(wait_s):
             raise RunError(
@@ -52,10 +52,19 @@ def tell_end(run: ListedRun) -> str:
     return f"{done} {'There is no checkpoint.' if kept is None else folder.tell_checkpoint(kept.step)}"
 
 
-def _refuse_elsewhere(run: ListedRun) -> None:
+def refuse_elsewhere(run: ListedRun, command: str) -> None:
+    """Refuse to reach for a run on another host.
+
+    Args:
+        run: that somebody asks something of.
+        command: of nfold, to type there.
+
+    Raises:
+        PlanError: it runs on another one.
+    """
     here = socket.gethostname()
     if run.host != here:
         raise PlanError(
-            f"run {run.number} runs on {run.host}, and this is {here}: only there can it be stopped. Type: "
-            f"ssh {shlex.quote(run.host)} nfold stop {run.number}"
+            f"run {run.number} runs on {run.host}, and this is {here}: only there can it be asked. Type: "
+            f"ssh {shlex.quote(run.host)} nfold {command}"
         )

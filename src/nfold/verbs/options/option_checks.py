@@ -11,6 +11,7 @@ from typing import Any
 from nfold.core.cluster import Cluster
 from nfold.core.job import JobSettings
 from nfold.core.options.best_model import read_keep
+from nfold.core.options.host_range import HostRange, is_range, read_nodes, read_range
 from nfold.core.options.run_options import DEVICES, OPTIONS, TRANSPORTS, JobOptions, RunOptions, kind_of, shared
 from nfold.core.options.whole import whole
 from nfold.core.residency import METHODS
@@ -28,6 +29,8 @@ from nfold.planning.choosing.strategies import Single
 from nfold.planning.choosing.wishes import check_chunks, check_ranks
 from nfold.program import checked_seed
 from nfold.verbs.options.addresses import read_address
+from nfold.verbs.options.range_checks import check_range
+from nfold.verbs.options.rank_nodes import nodes_of_ranks
 from nfold.verbs.options.target import LAST_PORT, Target, read_target
 
 Wishes = Mapping[str, Any]
@@ -44,10 +47,13 @@ class Options(RunOptions):
 
     cluster_file: str = ""
     """Where `emulate` was read from, for commands that are suggested; empty: it is written nowhere."""
+    hosts: HostRange | None = None
+    """How many may train, where they come and go; None: those that the run begins with."""
 
     def __post_init__(self) -> None:
         check_out(self.out)
         check_faults(self.fault)
+        self._take_nodes()
         self._check_keep()
         self._take_numbers()
         self._take_stop_after()
@@ -63,6 +69,8 @@ class Options(RunOptions):
         self._take_watchers()
         check_ranks(self.strategy, self.workers, self.servers)
         self._check_place()
+        if self.hosts is not None:
+            check_range(self.hosts, self)
         check_staleness(self.strategy, self.staleness, aware=self.staleness_aware)
         check_chunks(self.strategy, self.workers, self.chunks)
         if self.device not in DEVICES:
@@ -97,20 +105,33 @@ class Options(RunOptions):
         target = self.target
         if target is None or target.kind != "ssh":
             return ()
-        return read_hosts(target.where)[: self.nodes]
+        return read_hosts(target.where)[: self.hosts.most if self.hosts else self.num_nodes]
 
     @property
     def num_hosts(self) -> int:
         """The number of hosts to ask for: at most one for each rank, unless more are asked for."""
         world_size = self.workers + self.servers
-        return self.nodes or min(len(self.listed_hosts) or world_size, world_size)
+        return self.num_nodes or min(len(self.listed_hosts) or world_size, world_size)
+
+    @property
+    def num_asked(self) -> int:
+        """The number of hosts to ask for at once: where more may come later, all of them."""
+        if self.hosts is None:
+            return self.num_hosts
+        return min(self.hosts.most, len(self.listed_hosts) or self.hosts.most)
+
+    @property
+    def num_nodes(self) -> int | None:
+        """What `--nodes` says of how many hosts the run begins with; None: nothing."""
+        assert not isinstance(self.nodes, str), "it was read when the options were made"
+        return self.nodes
 
     @property
     def typed_hosts(self) -> str:
         """The flags that ask for the same hosts again; empty: none are asked for."""
         given: dict[str, object] = {
             "--on": self.on,
-            "--nodes": self.nodes,
+            "--nodes": self.hosts or self.nodes,
             "--listen": self.listen,
             "--python": self.python,
         }
@@ -124,7 +145,7 @@ class Options(RunOptions):
         object.__setattr__(self, "hosts_within", duration_s(self.hosts_within, "--hosts-within"))
         target = self.target
         if target is None:
-            for flag, value in (("--nodes", self.nodes), ("--python", self.python), ("--env", self.env)):
+            for flag, value in (("--nodes", self.hosts or self.nodes), ("--python", self.python), ("--env", self.env)):
                 if value is not None:
                     raise PlanError(f"{flag} {value} is for hosts, and none are asked for. Add --on or --listen.")
         self._take_wishes_for_jobs(target)
@@ -137,10 +158,24 @@ class Options(RunOptions):
             raise PlanError(f"{other} keeps all ranks on this machine, and {target.told} brings hosts. Leave one out.")
         object.__setattr__(self, "nodes", self.nodes or self._known_hosts(target))
         listed = self.listed_hosts
-        if listed and self.nodes is not None and self.nodes > len(listed):
-            raise PlanError(f"--nodes {self.nodes}: {target.where} lists {count(len(listed), 'host')}. Ask for fewer.")
+        if listed and self.num_nodes is not None and self.num_nodes > len(listed):
+            raise PlanError(
+                f"--nodes {self.hosts or self.nodes}: {target.where} lists {count(len(listed), 'host')}. Ask for fewer."
+            )
         if not listed and self.nodes is None and self.workers is None:
             raise PlanError(f"{target.told} needs to know how many hosts to ask for. Add --nodes N.")
+
+    def _take_nodes(self) -> None:
+        """Read `--nodes`; a range is kept beside the number that the run begins with.
+
+        Raises:
+            PlanError: it is neither a number nor a range.
+        """
+        if is_range(self.nodes):
+            object.__setattr__(self, "hosts", read_range(str(self.nodes)))
+            object.__setattr__(self, "nodes", read_range(str(self.nodes)).least)
+        elif self.nodes is not None:
+            object.__setattr__(self, "nodes", read_nodes(self.nodes))
 
     def _check_transport(self) -> None:
         """Raise for ranks that cannot talk through what they shall."""
@@ -189,7 +224,9 @@ class Options(RunOptions):
         if self.emulated is not None:
             return len(self.emulated.nodes)
         listed = self.listed_hosts
-        return sum(host.slots or 1 for host in listed) or self.nodes or 1
+        if self.hosts is not None:
+            return self.hosts.least
+        return sum(host.slots or 1 for host in listed) or self.num_nodes or 1
 
     def _take_watchers(self) -> None:
         """Raise for places where nobody can watch."""
@@ -282,16 +319,21 @@ class Options(RunOptions):
                 f"--place {self.place}: {without[0]} holds samples and has no rank. Leave -n out: each then has one."
             )
 
+    def _room(self) -> dict[str, int]:
+        """The chunks of a batch where nobody says how many: as many as hosts may ever train."""
+        return {} if self.hosts is None else {"default_chunks": self.hosts.most}
+
     def settings(self, *, lockstep: bool = False, plan_only: bool = False) -> JobSettings:
         """Return the settings that the coordinator needs."""
         return JobSettings(
-            **shared(JobOptions, self),
+            **shared(JobOptions, self) | self._room(),
             plan_only=plan_only,
             lockstep=lockstep,
             first_step_limit_s=self.first_step_within,
             stop_after_s=self.stop_after_s,
             cluster=at_own_speed(self.emulated) if self.emulated else None,
             nodes=self.rank_nodes,
+            hosts=self.hosts,
         )
 
 
@@ -350,35 +392,3 @@ def check_folder(name: str, folder: str | Path, advice: str = "") -> None:
         raise PlanError(f"{name} is {folder!r}: it must be the path of a folder")
     if folder == "":
         raise PlanError(f"--{name} '': a folder needs a name.{advice}")
-
-
-def tell_shared_servers(nodes: Sequence[str], workers: int) -> str:
-    """Say which dedicated servers share a node, and so its link, with other ranks; empty: none does.
-
-    Args:
-        nodes: of each rank; dedicated servers come last.
-        workers: how many ranks are none.
-    """
-    shared = {
-        server: [rank for rank in range(len(nodes)) if rank != server and nodes[rank] == nodes[server]]
-        for server in range(workers, len(nodes))
-    }
-    told = [
-        f"rank {server} serves on {nodes[server]} beside rank{'s' if len(others) > 1 else ''} "
-        f"{', '.join(map(str, others))}"
-        for server, others in shared.items()
-        if others
-    ]
-    if not told:
-        return ""
-    num_servers = len(nodes) - workers
-    return (
-        f"{len(set(nodes))} nodes are too few for {count(workers, 'worker')} and {count(num_servers, 'server')} on "
-        f"nodes of their own: {'; '.join(told)}, and they share its cores and link. Use a smaller -n, fewer --servers, "
-        "or more nodes."
-    )
-
-
-def nodes_of_ranks(cluster: Cluster, num_ranks: int) -> tuple[str, ...]:
-    """Return the node of each rank: in order, and from the first again where there are more ranks than nodes."""
-    return tuple(cluster.nodes[rank % len(cluster.nodes)].name for rank in range(num_ranks))

@@ -9,7 +9,8 @@ from nfold.errors import ClusterError
 from nfold.launch.emulation import EmulatedCluster, Fault, FaultClock, emulated
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
-from nfold.verbs.options.option_checks import Options, tell_shared_servers
+from nfold.verbs.options.option_checks import Options
+from nfold.verbs.options.rank_nodes import tell_shared_servers
 
 if TYPE_CHECKING:
     import queue

@@ -16,21 +16,25 @@ from nfold.core.text.cluster_file import LOCAL
 from nfold.core.text.units import count, figure, size
 from nfold.errors import NfoldError, ProgramError
 from nfold.hosts.agent_launcher import AgentLauncher
-from nfold.hosts.agent_pool import AgentPool, HostAgent
+from nfold.hosts.agent_pool import AgentPool
+from nfold.hosts.host_agent import HostAgent
 from nfold.hosts.lost_hosts import add_reasons
 from nfold.hosts.manager import Call, Manager
+from nfold.hosts.managers.by_hand import ByHand
 from nfold.hosts.own_addresses import LOOPBACK, own_addresses
 from nfold.hosts.program_files.archive import pack
 from nfold.hosts.program_files.lock_file import LockFile, read_lock
 from nfold.launch.mpi_process import LEAVE_S
 from nfold.launch.output import Output
+from nfold.machine.request_socket import answering
 from nfold.program import Program, ProgramSource
 from nfold.runtime.control.control_server import SocketControlServer, Tell
-from nfold.runtime.control.events import Left
+from nfold.runtime.control.events import HostReady, Left, ReleaseWanted
 from nfold.runtime.control.spool import Spools
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.options.target import read_listen
 from nfold.verbs.ranks.find_manager import find_manager
+from nfold.verbs.ranks.scaling import Scaling
 
 if TYPE_CHECKING:
     import queue
@@ -70,6 +74,8 @@ class ComeHosts:
     manager: Manager
     output: Output
     control_server: SocketControlServer
+    call: Call
+    """What agents need to find the job."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,6 +117,9 @@ def come_hosts(
             lost=lambda member, how: command.events.put(Left(member, how)),
             torch_comes=options.env is not None,
             leave_s=LEAVE_S if options.transport == "mpi" else 0.0,
+            hosts=options.hosts,
+            came=lambda agent: command.events.put(HostReady(node_of(agent))),
+            leaves=lambda member: command.events.put(ReleaseWanted(member)),
         )
         manager = find_manager(options, token_file(), command.say)
         ending.callback(manager.close)
@@ -127,10 +136,17 @@ def come_hosts(
             agents=pool.take,
         )
         ending.callback(control_server.close)
-        manager.start(_call(options, host, control_server.port, command.token), options.num_hosts)
+        call = _call(options, host, control_server.port, command.token)
+        if options.hosts is not None and options.on is not None and options.listen is not None:
+            invitation = ByHand(token_file(), command.say)
+            ending.callback(invitation.close)
+            invitation.start(call, 0)
+        manager.start(call, options.num_asked)
         agents = pool.wait(options.num_hosts, manager, float(options.hosts_within), command.is_called_off)
         try:
-            yield ComeHosts(pool=pool, agents=agents, manager=manager, output=output, control_server=control_server)
+            yield ComeHosts(
+                pool=pool, agents=agents, manager=manager, output=output, control_server=control_server, call=call
+            )
         except NfoldError as error:
             add_reasons(error, manager, pool.lost, threading.Event().wait)
             raise
@@ -154,10 +170,13 @@ def remote_hosts(
         ProgramError: the program cannot be sent.
     """
     archive = pack(_script(source).path, _lock(options))
-    with come_hosts(options, command) as come:
+    with come_hosts(options, command) as come, contextlib.ExitStack() as ending:
         within_s = PROGRAM_S if archive.lock is None else ENVIRONMENT_S
         come.pool.send_program(archive, _script(source).function, within_s, command.is_called_off)
         command.say(_told(come.agents, come.manager))
+        if options.hosts is not None and command.log is not None:
+            scaling = Scaling(options.hosts, come.pool, come.manager, come.call, by_hand=options.on is None)
+            ending.enter_context(answering(os.getpid(), os.path.realpath(command.log.parent), scaling.answer))
         homes = homes_of_ranks(come.agents, _slots(options, come.agents), options.workers + options.servers)
         yield RemoteHosts(
             cluster=cluster_of(come.agents),
@@ -180,7 +199,7 @@ def dry_run(source: ProgramSource | Program, options: Options, say: Callable[[st
     manager = find_manager(options, token_file(), say)
     try:
         host, port = _where(options)
-        return manager.dry_run(_call(options, host, port, ""), options.num_hosts)
+        return manager.dry_run(_call(options, host, port, ""), options.num_asked)
     finally:
         manager.close()
 
@@ -205,18 +224,18 @@ def homes_of_ranks(agents: Sequence[HostAgent], slots: Sequence[int], num_ranks:
 
 def cluster_of(agents: Sequence[HostAgent]) -> Cluster:
     """Return the machines as their agents describe them. Their speed and links are measured later."""
-    return Cluster(
-        nodes=tuple(
-            Node(
-                name=agent.name,
-                cores=agent.facts.cores,
-                quota_period_s=agent.facts.quota_period_s,
-                memory_bytes=agent.facts.memory_bytes,
-                devices=agent.facts.devices,
-                local=LOCAL,
-            )
-            for agent in agents
-        )
+    return Cluster(nodes=tuple(map(node_of, agents)))
+
+
+def node_of(agent: HostAgent) -> Node:
+    """Return a host as its agent describes it."""
+    return Node(
+        name=agent.name,
+        cores=agent.facts.cores,
+        quota_period_s=agent.facts.quota_period_s,
+        memory_bytes=agent.facts.memory_bytes,
+        devices=agent.facts.devices,
+        local=LOCAL,
     )
 
 

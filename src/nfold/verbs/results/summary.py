@@ -8,7 +8,7 @@ from typing import Any
 from nfold.analysis.reporting.run_report import Result, report
 from nfold.core.job import Known
 from nfold.core.plan import Plan
-from nfold.core.report import DataPlaces, PlacedShare, Report
+from nfold.core.report import DataPlaces, MemberEvent, PlacedShare, Report
 from nfold.core.residency import PlacedData
 from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, Trace
 from nfold.errors import InternalError
@@ -62,6 +62,8 @@ class RunOutcome:
     """Where its data live; None: every rank reads all of them."""
     moved: list[Moved] = field(default_factory=list)
     """Samples that came to ranks."""
+    events: list[MemberEvent] = field(default_factory=list)
+    """Hosts that came and went, those of earlier sessions too."""
 
     def begin_anew(self, known: Known, plan: Plan) -> None:
         """Judge the run from now on: later steps are played by another plan."""
@@ -121,7 +123,7 @@ def summarise(
         ),
         question=question_of(plan, known),
     )
-    made = replace(made, places=places_of(outcome))
+    made = replace(made, places=places_of(outcome), events=tuple(outcome.events))
     outcome.trace, outcome.report = trace, made
     return trace, made
 

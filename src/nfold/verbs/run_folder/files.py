@@ -27,6 +27,8 @@ STATE = "state.json"
 PLACE = "place.json"
 HISTORY = "history.jsonl"
 LOG = "log.txt"
+EVENTS = "events.jsonl"
+"""Hosts that came and went, one a line."""
 TRACE, REPORT, PAGE = "trace.json", "report.json", "report.html"
 PLANNED: dict[str, type] = {
     "graph.json": ModelGraph,
@@ -43,7 +45,7 @@ NAMES: dict[type, str] = {
 """Of the file that holds a noun."""
 FILES = (
     *(*PLANNED, "job.json", TRACE, REPORT),
-    *(HISTORY, LOG, STATE, PLACE, CHECKPOINT, MODEL, BEST, AVERAGE, EMULATED),
+    *(HISTORY, EVENTS, LOG, STATE, PLACE, CHECKPOINT, MODEL, BEST, AVERAGE, EMULATED),
 )
 SAMPLES = ".nfold-samples"
 """Folder of what came to the nodes of an emulated cluster."""

@@ -18,7 +18,7 @@ from nfold.core.graph import ModelGraph
 from nfold.core.job import Known
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
-from nfold.core.report import Report
+from nfold.core.report import MemberEvent, Report
 from nfold.core.residency import PlacedData
 from nfold.core.text.cluster_format import format_cluster
 from nfold.core.trace import Trace
@@ -32,6 +32,7 @@ from nfold.verbs.run_folder.files import (
     BEST,
     CHECKPOINT,
     EMULATED,
+    EVENTS,
     FILES,
     HISTORY,
     LOG,
@@ -356,6 +357,17 @@ class RunFolder(WholeFiles):
             history.append(self._history, entries)
         except OSError as error:
             raise CheckpointError(f"cannot write the history to {self.path}: {error.strerror}. {MAKE_ROOM}") from error
+
+    def append_event(self, event: MemberEvent) -> None:
+        """Add a row to the record of hosts that came and went, if the disk has room: the report has it too."""
+        with contextlib.suppress(OSError), open(self.path / EVENTS, "a", encoding="utf-8") as file:
+            file.write(json.dumps(codec.encode(event)) + "\n")
+
+    def events(self) -> list[MemberEvent]:
+        """Return the rows of that record, but for half of one at the end, whose writer was killed."""
+        path = self.path / EVENTS
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        return [codec.decode(MemberEvent, json.loads(line)) for line in lines if line.endswith("\n")]
 
     def append_log(self, text: str) -> None:
         """Add lines to the log, if the disk has room: what they say is said elsewhere too."""

@@ -58,6 +58,11 @@ class HistoryWriter:
             self._folder.append_history(self._unwritten)
         self._unwritten, self._written_s = [], self._clock()
 
+    def cut(self, last_step: int) -> None:
+        """Write what is not written yet, and forget the lines after a step, which is played again."""
+        self.write()
+        self._lines[:] = [line for line in self._lines if line["step"] <= last_step]
+
     def _keep(self, line: Line) -> None:
         """Keep a line, and when it was: seconds since training began, those of earlier sessions included."""
         line["at_s"] = round(self._earlier_s + self.session_s, 4)

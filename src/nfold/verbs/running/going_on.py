@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from nfold.core.job import Begun
+from nfold.core.options.host_range import is_range
 from nfold.core.options.run_options import LastingOptions, shared
 from nfold.core.text.units import count
 from nfold.errors import CheckpointError, PlanError
@@ -94,7 +95,11 @@ def resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
             f"the run was begun with {count(chunks, 'chunk')}, and their number is part of its result. "
             f"Leave out --chunks {asked}."
         )
-    saved, given = Options(**_recorded(folder, record), chunks=chunks), _given(wishes)
+    recorded, given = _recorded(folder, record), _given(wishes)
+    if is_range(given.get("nodes")):
+        recorded |= {"workers": None, "servers": 0, "nodes": given["nodes"], "on": given.get("on", record.on)}
+        recorded |= {"listen": given.get("listen")}
+    saved = Options(**recorded, chunks=chunks)
     if given.get("workers", 1) > chunks and given.get("strategy", record.strategy) not in (AUTO, Single.name, *PLACING):
         raise PlanError(
             f"the run was begun with {count(chunks, 'chunk')}, too few for {given['workers']} workers. "

@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 from nfold.analysis.measured.breakdown import step_duration
 from nfold.core.job import JobSettings
+from nfold.core.report import MemberEvent
 from nfold.program import Program, ProgramSource
 from nfold.runtime.control import commands as cmd
 from nfold.verbs.jobs.live_run import Live, NotShown
 from nfold.verbs.options.job_record import Resumed, record_of
 from nfold.verbs.options.option_checks import Options
+from nfold.verbs.options.range_checks import typed_range
 from nfold.verbs.results.summary import RunOutcome
 from nfold.verbs.run_folder.disk import check_disk, files_of
 from nfold.verbs.run_folder.files import AVERAGE, BEST, CHECKPOINT
 from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.run_folder.history_writer import HistoryWriter
 from nfold.verbs.running.kept_run import KeptRun
+from nfold.verbs.running.member_ledger import MemberLedger
 from nfold.verbs.running.observer import Observer, StepInfo
 
 if TYPE_CHECKING:
@@ -58,6 +61,8 @@ class JobRecorder:
         self._source, self._options, self._settings, self._observer = source, options, settings, observer
         self._folder, self._resumed, self._live = folder, resumed, live or NotShown()
         self.outcome = RunOutcome(history=list(resumed.history) if resumed else [])
+        if resumed is not None and folder is not None:
+            self.outcome.events += folder.events()
         self.usage: tuple[RankUsage, ...] = ()
         """Of every rank, once the run has ended."""
         self.kept_step = resumed.checkpoint.step if resumed and resumed.checkpoint else 0
@@ -67,6 +72,7 @@ class JobRecorder:
         self.is_stopped = self.is_terminated = False
         """Whether its time was over before its last step; whether SIGTERM ended it."""
         self._history_writer = HistoryWriter(self.outcome.history, folder, clock)
+        self._member_ledger = MemberLedger(clock)
         self._step: StepInfo | None = None
         """The last one, with what is known of it."""
         self._planned: cmd.Planned | None = None
@@ -77,7 +83,8 @@ class JobRecorder:
     @property
     def kept(self) -> KeptRun:
         """What is kept of the run so far."""
-        return KeptRun(self._source, self._folder, self.outcome, self.kept_step, self.unkept)
+        hosts = typed_range(self._options.hosts, self._options)
+        return KeptRun(self._source, self._folder, self.outcome, self.kept_step, self.unkept, hosts)
 
     def take(self, happening: Any) -> StepInfo | None:
         """Take in an event. Return the last step if all that is due after it is done now; None after other events.
@@ -144,6 +151,7 @@ class JobRecorder:
         outcome.known, outcome.plan, outcome.steps_per_epoch = planned.known, planned.plan, planned.steps_per_epoch
         outcome.last_step, outcome.total_steps = planned.first_step, planned.total_steps
         self._planned = planned
+        self._member_ledger.begun()
         self._check_disk(planned)
         if self._resumed is None:
             self._save_plan()
@@ -152,12 +160,23 @@ class JobRecorder:
 
     def _take_other_plan(self, other: cmd.Replanned) -> None:
         """Let what is said of the run be of the steps from now on: those before had another plan."""
+        self._member_ledger.changed(other)
+        if again := other.turnover.steps_again:
+            self._go_back(other.next_step, again)
         assert self._planned is not None, "another plan follows a first one"
         self._planned = replace(self._planned, known=other.known, plan=other.plan, first_step=other.next_step)
         self.outcome.begin_anew(other.known, other.plan)
         self._is_saved = False
         self._save_plan()
         self._observer.planned(self._planned, None)
+
+    def _go_back(self, step: int, again: int) -> None:
+        """Forget the steps after one, which are played again."""
+        self._history_writer.cut(step)
+        if self._folder is not None:
+            self._folder.cut_history(step)
+        del self.outcome.losses[-again:]
+        self.outcome.last_step = step
 
     def _check_disk(self, planned: cmd.Planned) -> None:
         where = self._folder.path if self._folder is not None else self._options.out
@@ -202,7 +221,15 @@ class JobRecorder:
         outcome.losses.append(done.loss)
         self._history_writer.stepped(done, step_s)
         self._observer.stepped(done)
+        for event in self._member_ledger.stepped(step_s):
+            self._keep_event(event)
         self._step = StepInfo(step=done.step + 1, epoch=done.epoch + 1, loss=done.loss, step_s=step_s)
+
+    def _keep_event(self, event: MemberEvent) -> None:
+        self.outcome.events.append(event)
+        if self._folder is not None:
+            self._folder.append_event(event)
+        self.note(event.told)
 
     def _take_evaluation(self, evaluated: cmd.Evaluated) -> None:
         self._save_plan()  # a resumed run may owe one before its first step

@@ -1,0 +1,102 @@
+"""One agent that has come, as its coordinator sees it, and what is said of those that may not or do not come."""
+
+import contextlib
+import itertools
+import queue
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from nfold.core.text.units import count, seconds
+from nfold.errors import ClusterError
+from nfold.hosts.host_facts import HostFacts, Versions
+from nfold.hosts.manager import Manager, PlaceState
+from nfold.runtime.control.channel import ChannelClosed, Message, SocketChannel
+
+SKEW_S = 60.0
+"""Clocks that differ by more are told of."""
+
+
+@dataclass(slots=True)
+class HostAgent:
+    """One agent that has come."""
+
+    place: int
+    name: str
+    """Of its host, as plans and messages call it; no two are equal."""
+    facts: HostFacts
+    channel: SocketChannel
+    seen: str = ""
+    """The address that it dials from, as this machine sees it."""
+    skew_s: float = 0.0
+    """How far its clock is ahead of this machine's, as far as a message's way lets that be seen."""
+    holds_program: bool = False
+    gone: str = ""
+    """How its connection ended; empty: it is there."""
+    is_leaving: bool = False
+    """Whether its host wants it to end as soon as the run can do without."""
+    is_dismissed: bool = False
+    """Whether it was told that it is needed no more."""
+    replies: "queue.SimpleQueue[Message]" = field(default_factory=queue.SimpleQueue, repr=False)
+    """What it answered to orders that are waited for."""
+
+
+def free_place(taken: Collection[int]) -> int:
+    """Return the first number that is not taken."""
+    return next(number for number in itertools.count() if number not in taken)
+
+
+def unique_name(name: str, others: Iterable[HostAgent]) -> str:
+    """Return the name of a host, with a number behind it where others are called so."""
+    taken = {agent.name for agent in others}
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    return name if name not in taken else next(each for each in numbered if each not in taken)
+
+
+def give(agent: HostAgent, order: Message) -> None:
+    """Give an order; one who is gone is found out by who hears it."""
+    with contextlib.suppress(ChannelClosed):
+        agent.channel.send(order)
+
+
+def tell_skew(agent: HostAgent) -> str:
+    """Say that an agent's clock is far from this machine's; empty: it is not."""
+    skew_s = agent.skew_s
+    if abs(skew_s) <= SKEW_S:
+        return ""
+    side = "ahead of" if skew_s > 0 else "behind"
+    return (
+        f"note: the clock of {agent.name} is {seconds(abs(skew_s))} {side} this machine's. Training does not mind; "
+        "times in what it prints are its own"
+    )
+
+
+def tell_versions(name: str, there: Versions, here: Versions) -> str:
+    return (
+        f"{name} has {there.told}; this machine has {here.told}. Ranks that compute by different versions may compute "
+        "different things. Install the same versions on both; --env brings torch and other packages, but not Python, "
+        "nor nfold."
+    )
+
+
+def ended_early(manager: Manager, ended: PlaceState) -> ClusterError:
+    """Return what says that the agent of a place has ended and will not come."""
+    where, how, lines = ended.name or f"place {ended.place}", ended.reason or "ended", manager.last_lines(ended.place)
+    error = ClusterError(f"{manager.title}: the agent on {where} {how} before it reached this machine.")
+    if lines:
+        error.add_note("\n  ".join(("The last lines from there:", *lines)))
+    return error
+
+
+def tell_waiting(told: str, states: Sequence[PlaceState], missing: int, manager: Manager) -> str:
+    """Say why places wait, in their manager's words; where it says nothing, what was told before."""
+    reasons = dict.fromkeys(state.reason for state in states if state.stage == "waiting" and state.reason)
+    return f"waiting for {count(missing, 'host')} of {manager.title}: {'; '.join(reasons)}" if reasons else told
+
+
+def tell_late(manager: Manager, states: Sequence[PlaceState], wanted: int, come: int, within_s: float) -> str:
+    reasons = [f"{state.name or f'place {state.place}'} ({state.reason or state.stage})" for state in states]
+    missing = f" Missing: {', '.join(reasons)}." if reasons else ""
+    return (
+        f"{manager.title}: {come} of {count(wanted, 'host')} came within {seconds(within_s)}.{missing} Ask for fewer "
+        "with --nodes, or wait longer with --hosts-within."
+    )

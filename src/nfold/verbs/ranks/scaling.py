@@ -1,0 +1,60 @@
+"""More or fewer hosts while a run trains, as another terminal asks for them."""
+
+from nfold.core.options.host_range import HostRange
+from nfold.core.text.units import count
+from nfold.errors import ClusterError
+from nfold.hosts.agent_pool import AgentPool
+from nfold.hosts.manager import Call, Manager
+
+
+class Scaling:
+    """Asks a manager for more places, or gives the last ones back."""
+
+    def __init__(self, hosts: HostRange, pool: AgentPool, manager: Manager, call: Call, *, by_hand: bool) -> None:
+        """Args:
+        hosts: how many may train.
+        pool: of the agents.
+        manager: of their places.
+        call: what agents need to find the job.
+        by_hand: whether people bring hosts, so that nobody can be asked for any.
+        """
+        self._hosts, self._pool, self._manager, self._call, self._by_hand = hosts, pool, manager, call, by_hand
+
+    def answer(self, asked: str) -> str:
+        """Do what `N`, `+N` or `-N` asks for, as far as it may be; return what to tell."""
+        waiting = [] if self._by_hand else self._waiting()
+        now = len(self._pool.here()) + len(waiting)
+        wanted = now + int(asked) if asked[0] in "+-" else int(asked)
+        if not self._hosts.least <= wanted <= self._hosts.most:
+            return (
+                f"refused: {count(wanted, 'host')} would be outside of --nodes {self._hosts}, which allows "
+                f"{self._hosts.least} to {self._hosts.most}; there are {now}"
+            )
+        if wanted > now:
+            return self._grow(wanted - now)
+        return self._shrink(now - wanted, waiting) if wanted < now else f"there are {now} already"
+
+    def _waiting(self) -> list[int]:
+        """Places that were asked for and have no agent yet."""
+        come = self._pool.places_come()
+        return [state.place for state in self._manager.states() if state.place not in come and state.stage != "ended"]
+
+    def _grow(self, more: int) -> str:
+        if self._by_hand:
+            return f"refused: hosts join by hand, so {count(more, 'more host')} must be told to: nfold join, as it says"
+        try:
+            self._manager.start(self._call, more)
+        except ClusterError as error:
+            return f"refused: {error}"
+        return f"{count(more, 'more host')} asked for; each takes part when it is there"
+
+    def _shrink(self, fewer: int, waiting: list[int]) -> str:
+        unneeded = waiting[::-1][:fewer]
+        for place in unneeded:
+            self._manager.release(place)
+        leaving = self._pool.here()[::-1][: fewer - len(unneeded)]
+        for agent in leaving:
+            self._pool.call_back(agent)
+        told = [f"{', '.join(agent.name for agent in leaving)} to leave after the step under way"] if leaving else []
+        told += [f"{count(len(unneeded), 'place')} given back that had no host yet"] if unneeded else []
+        return "; ".join(told)

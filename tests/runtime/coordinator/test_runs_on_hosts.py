@@ -1,0 +1,198 @@
+"""Hosts that come and go while a run trains, with real agents and ranks: the result is one device's."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nfold.machine.request_socket import request
+from nfold.program import ProgramSource
+from nfold.verbs.options.option_checks import Options
+from nfold.verbs.run_folder.folder import RunFolder
+from nfold.verbs.running.observer import NullObserver
+from nfold.verbs.running.run import run_of
+from nfold.verbs.running.run_job import Job
+
+SCRIPT = """
+import torch
+from torch import nn
+import nfold
+
+def program():
+    torch.manual_seed(3)
+    inputs, targets = torch.randn(64, 6, dtype=torch.float64), torch.randn(64, 2, dtype=torch.float64)
+    return nfold.Program(
+        model=lambda: nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 2)).double(),
+        loss=nn.MSELoss(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.5),
+        train_data=lambda: torch.utils.data.TensorDataset(inputs, targets),
+        batch_size=12,
+        epochs=10**6,
+        seed=1,
+    )
+"""
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+
+
+class Told(NullObserver):
+    """Keeps what a user is told, and calls back."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.heard: Any = lambda text: None
+
+    def noted(self, text: str) -> None:
+        self.notes.append(text)
+        self.heard(text)
+
+
+class OnHosts:
+    """A run on hosts, which its test leaves when it has seen enough."""
+
+    def __init__(self, folder: Path, **wishes: Any) -> None:
+        self._folder = folder
+        (folder / "program").mkdir()
+        script = folder / "program" / "mine.py"
+        script.write_text(SCRIPT)
+        self.source, self.told, self.step = ProgramSource.parse(f"{script}:program"), Told(), 0
+        options = Options(strategy="ring", steps=10**6, evaluate=False, **wishes)
+        self.job = Job(self.source, options, self.told, folder=RunFolder.create(folder / "run", ""), lockstep=True)
+        self._steps = self.job.play()
+
+    def train(self, steps: int = 1) -> None:
+        for _ in range(steps):
+            self.step = next(self._steps).step
+
+    def until_noted(self, pattern: str, times: int = 1) -> str:
+        """Train until the user has been told something so often; return the last line of it."""
+        while len(found := [note for note in self.told.notes if re.search(pattern, note)]) < times:
+            self.train()
+        return found[-1]
+
+    def agents(self) -> dict[str, int]:
+        """The processes of agents, by the name of their host."""
+        found = {}
+        for folder in Path("/proc").iterdir():
+            words = _words(folder) if folder.name.isdigit() else []
+            if "--name" in words and any(word.endswith(self._port) for word in words):
+                found[words[words.index("--name") + 1]] = int(folder.name)
+        return found
+
+    def ranks(self) -> dict[str, int]:
+        """The processes of ranks, by the name of their host."""
+        coordinator = self.job.session._coordinator
+        members = map(coordinator._membership.member, coordinator._membership.ranks)
+        return {member.host: member.pid for member in members}
+
+    @property
+    def _port(self) -> str:
+        assert self.job.session is not None
+        return f":{self.job.session._control_server.port}"
+
+    def end(self) -> None:
+        """Leave the loop, and hold the parameters against one device's."""
+        self._steps.close()
+        trained, alone = run_of(self.job).state_dict(), one_device(self.source, self.step, self._folder)
+        assert max(float((trained[name] - alone[name]).abs().max()) for name in alone) <= 1e-9
+
+
+def _words(folder: Path) -> list[str]:
+    try:
+        return (folder / "cmdline").read_text().split("\0")
+    except OSError:
+        return []  # it has ended just now
+
+
+def one_device(source: ProgramSource, steps: int, folder: Path) -> dict[str, torch.Tensor]:
+    """What a run of one rank that nobody disturbs comes to."""
+    options = Options(strategy="single", steps=steps, evaluate=False, chunks=3, debug=True, checkpoint_every=0)
+    job = Job(source, options, NullObserver(), folder=RunFolder.create(folder / "alone", ""))
+    list(job.play())
+    return run_of(job).state_dict()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_hosts_of_a_manager_come_later_and_one_is_told_to_end(tmp_path):
+    run = OnHosts(tmp_path, on="local", nodes="1:3")
+    run.until_noted(r"local-\d has joined: \d ranks? train", times=2)
+    run.train(2)
+    os.kill(run.agents()["local-1"], signal.SIGTERM)
+    left = run.until_noted("local-1 has left")
+    assert re.search(r"2 ranks train from step \d+ on, after a pause of", left)
+    while run.agents().keys() != {"local-0", "local-2"}:
+        run.train()
+    run.end()
+
+
+def test_hosts_join_by_hand_whenever_they_like_and_leave_again(tmp_path):
+    run, guests = OnHosts(tmp_path, listen="127.0.0.1:0", nodes="1:2"), {}
+
+    def join(name: str, address: str, token_file: str) -> None:
+        command = [sys.executable, "-m", "nfold.cli.main", "join", address, "--token-file", token_file, "--name", name]
+        guests[name] = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+    def hear(text: str) -> None:
+        if asked := re.search(r"nfold join (\S+) --token-file (\S+)", text):
+            asked_for.append(asked.groups())
+            join("first", *asked.groups())
+
+    asked_for: list[Any] = []
+    run.told.heard = hear
+    run.train(2)
+    join("second", *asked_for[0])
+    run.until_noted("second has joined: 2 ranks")
+    join("third", *asked_for[0])
+    _, refusal = guests["third"].communicate(timeout=60)
+    assert "the job has all the 2 hosts that --nodes 1:2 allows" in refusal
+    guests["first"].send_signal(signal.SIGINT)
+    run.until_noted("first has left: 1 rank trains")
+    assert guests["first"].wait(60) == 0
+    run.train(2)
+    run.end()
+    assert guests["second"].wait(60) == 0
+    for guest in guests.values():
+        guest.communicate()
+
+
+@pytest.mark.parametrize("at_once", ["agent", pytest.param("rank", marks=pytest.mark.exhaustive)])
+def test_a_host_is_lost_and_the_others_go_on_from_what_was_kept(tmp_path, at_once):
+    run = OnHosts(tmp_path, on="local", nodes="1:3", checkpoint_every=4)
+    run.until_noted(r"local-\d has joined: \d ranks? train", times=2)
+    run.train(5)
+    os.kill(run.agents()["local-1"] if at_once == "agent" else run.ranks()["local-1"], signal.SIGKILL)
+    lost = run.until_noted("local-1 is lost")
+    assert re.search(r"2 ranks train from step \d+ on, [1-4] steps? of them for the second time, after", lost)
+    run.train(6)
+    history = [line["step"] for line in run.job.folder.history()]
+    assert history == sorted(set(history)), "each step counts once"
+    run.end()
+
+
+@pytest.mark.exhaustive
+def test_another_terminal_gives_a_host_back_and_takes_one_more(tmp_path):
+    run = OnHosts(tmp_path, on="local", nodes="1:2")
+    run.until_noted(r"local-\d has joined: 2 ranks train")
+
+    def ask(asked: str) -> str | None:
+        return request(os.getpid(), os.path.realpath(run.job.folder.path), asked)
+
+    assert ask("+1") == "refused: 3 hosts would be outside of --nodes 1:2, which allows 1 to 2; there are 2"
+    assert re.fullmatch(r"local-\d to leave after the step under way", ask("-1") or "")
+    run.until_noted(r"local-\d has left: 1 rank trains")
+    assert ask("0") == "refused: 0 hosts would be outside of --nodes 1:2, which allows 1 to 2; there are 1"
+    assert ask("2") == "1 more host asked for; each takes part when it is there"
+    run.until_noted("local-2 has joined: 2 ranks train")
+    run.train(2)
+    run.end()
+    assert ask("+1") is None, "nobody listens any more"

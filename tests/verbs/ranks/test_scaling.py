@@ -1,0 +1,75 @@
+"""What another terminal asks of the hosts of a run."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nfold.core.options.host_range import HostRange
+from nfold.errors import ClusterError
+from nfold.hosts.manager import PlaceState
+from nfold.verbs.ranks.scaling import Scaling
+
+
+class Pool:
+    """Hosts a and b are there."""
+
+    def __init__(self) -> None:
+        self.agents, self.left = [SimpleNamespace(name=name) for name in "ab"], []
+
+    def here(self) -> list[Any]:
+        return self.agents
+
+    def places_come(self) -> frozenset[int]:
+        return frozenset({0, 1})
+
+    def call_back(self, agent: Any) -> None:
+        self.left.append(agent.name)
+
+
+class Manager:
+    """One place of three waits in a queue."""
+
+    def __init__(self, refuses: bool = False) -> None:
+        self.asked, self.released, self._refuses = [], [], refuses
+
+    def states(self) -> list[PlaceState]:
+        stages = ("starting", "running", "waiting")
+        return [PlaceState(place=place, name="", stage=stage) for place, stage in enumerate(stages)]
+
+    def start(self, call: Any, count: int) -> None:
+        if self._refuses:
+            raise ClusterError("no more than three")
+        self.asked.append(count)
+
+    def release(self, place: int) -> None:
+        self.released.append(place)
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer", "more", "left", "released"),
+    [
+        ("3", "there are 3 already", [], [], []),
+        ("+2", "2 more hosts asked for; each takes part when it is there", [2], [], []),
+        ("+3", "refused: 6 hosts would be outside of --nodes 1:5, which allows 1 to 5; there are 3", [], [], []),
+        ("-1", "1 place given back that had no host yet", [], [], [2]),
+        ("1", "b to leave after the step under way; 1 place given back that had no host yet", [], ["b"], [2]),
+        ("-3", "refused: 0 hosts would be outside of --nodes 1:5, which allows 1 to 5; there are 3", [], [], []),
+    ],
+)
+def test_hosts_are_asked_for_and_given_back(asked, answer, more, left, released):
+    pool, manager = Pool(), Manager()
+    assert Scaling(HostRange(1, 5), pool, manager, None, by_hand=False).answer(asked) == answer
+    assert (manager.asked, pool.left, manager.released) == (more, left, released)
+
+
+def test_a_manager_that_refuses_is_quoted():
+    assert Scaling(HostRange(1, 5), Pool(), Manager(True), None, by_hand=False).answer("+1") == (
+        "refused: no more than three"
+    )
+
+
+def test_nobody_can_be_asked_for_hosts_that_join_by_hand():
+    scaling = Scaling(HostRange(1, 5), Pool(), Manager(), None, by_hand=True)
+    assert scaling.answer("3") == "refused: hosts join by hand, so 1 more host must be told to: nfold join, as it says"
+    assert scaling.answer("-1") == "b to leave after the step under way"
