@@ -9,12 +9,12 @@ from pretended import GRAPH, a_plan, cluster, profile_of
 
 from nfold.core import codec
 from nfold.core.cluster import Channel
-from nfold.core.inventory import Inventory
 from nfold.core.job import JobSettings, Known
 from nfold.core.measured import Measured
 from nfold.core.outputs import ModuleOutput
 from nfold.core.profile import Pace
 from nfold.core.trace import RankUsage, StepParts
+from nfold.planning.residency.node_inventory import Inventory
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.control.spool import Arrived

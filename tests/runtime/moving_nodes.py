@@ -2,9 +2,9 @@
 
 from contextlib import contextmanager
 
-from nfold.runtime.samples.moving import Mover
+from nfold.runtime.samples.mover import Mover
 from nfold.runtime.samples.resident_dataset import ResidentDataset
-from nfold.runtime.samples.store import SampleStore
+from nfold.runtime.samples.sample_store import SampleStore
 from nfold.transport.implementations.in_memory import MemoryNetwork
 
 

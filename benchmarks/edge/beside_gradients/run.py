@@ -15,9 +15,9 @@ import torch
 
 from nfold.core.residency import SampleMove
 from nfold.runtime.checkpoint.exchange import Exchange
-from nfold.runtime.samples.moving import Mover
+from nfold.runtime.samples.mover import Mover
 from nfold.runtime.samples.resident_dataset import ResidentDataset
-from nfold.runtime.samples.store import SampleStore
+from nfold.runtime.samples.sample_store import SampleStore
 from nfold.transport.generations.generation_transport import GenerationTransport
 from nfold.transport.implementations.tcp import Listener, TcpConnections
 from nfold.transport.tags import Use, tag_of

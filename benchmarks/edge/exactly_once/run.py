@@ -20,10 +20,10 @@ import torch
 from nfold.core.residency import SampleMove
 from nfold.errors import RunError
 from nfold.node_data import LocalFiles
-from nfold.runtime.samples.moving import Mover
+from nfold.runtime.samples.mover import Mover
 from nfold.runtime.samples.record import Record
 from nfold.runtime.samples.resident_dataset import ResidentDataset, records_of
-from nfold.runtime.samples.store import SampleStore
+from nfold.runtime.samples.sample_store import SampleStore
 from nfold.transport.implementations.tcp import Listener, TcpConnections
 
 HERE = Path(__file__).parent

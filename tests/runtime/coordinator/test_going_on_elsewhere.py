@@ -16,7 +16,7 @@ from nfold.core.residency import (
     SampleMove,
 )
 from nfold.errors import ClusterError
-from nfold.runtime.coordinator.placing.going_on import lists_at, repairs, stages
+from nfold.runtime.coordinator.placing.kept_placement import lists_at, repairs, stages
 
 COST = RunCost(move_s=0.0, first_epoch_s=1.0, epoch_s=1.0, compute_s=1.0, sync_s=0.0, run_s=1.0)
 PLAN = ResidencyPlan(

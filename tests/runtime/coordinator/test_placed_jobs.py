@@ -8,10 +8,10 @@ from pretended import GRAPH, a_plan, cluster, profile_of
 
 from nfold.core import codec
 from nfold.core.cluster import Channel, Cluster
-from nfold.core.inventory import Inventory, keys_of
 from nfold.core.job import Begun, JobSettings, Known
 from nfold.core.residency import EpochSamples, NodeData, PlacedData, PlacedRun, RankSamples, SampleMove
 from nfold.errors import PlanError, ProgramError
+from nfold.planning.residency.node_inventory import Inventory, keys_of
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.job_planning import build_orders

@@ -7,9 +7,9 @@ import pytest
 from nfold.errors import InternalError, RunError
 from nfold.runtime.samples.file_names import lies_below
 from nfold.runtime.samples.journal import IN_A_FILE, Entry, header, journal_of, packed
-from nfold.runtime.samples.messages import answer_with, head_of, records_in
 from nfold.runtime.samples.record import Record
-from nfold.runtime.samples.store import SampleStore
+from nfold.runtime.samples.sample_messages import answer_with, head_of, records_in
+from nfold.runtime.samples.sample_store import SampleStore
 
 LEADS_OUT = ["../x", "a/../../x", "..", "/etc/x", "a//b", "./a", "a/.", "a/", "a\0b", "a\\b"]
 

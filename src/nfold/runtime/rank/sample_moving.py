@@ -10,7 +10,7 @@ from nfold.planning.residency.model.spans import union
 from nfold.runtime.control.channel import Message
 from nfold.runtime.rank.process import Process
 from nfold.runtime.rank.residence import samples_in
-from nfold.runtime.samples.moving import Moved, Mover
+from nfold.runtime.samples.mover import Moved, Mover
 from nfold.transport.generations.generation_transport import GenerationTransport
 
 

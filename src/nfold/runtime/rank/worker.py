@@ -49,7 +49,7 @@ from nfold.runtime.rank.rank_tools import Tools, Wiring
 from nfold.runtime.rank.rehearsal import play_schedule, rehearse
 from nfold.runtime.rank.reporter import Reporter
 from nfold.runtime.rank.residence import load_train, resident_of
-from nfold.runtime.samples.inventory import inventory_of
+from nfold.runtime.samples.own_inventory import inventory_of
 
 if TYPE_CHECKING:
     from nfold.transport.generations.connections import Connections

@@ -1,13 +1,13 @@
 """Samples that live on some nodes and not on others: kept, sent and fetched.
 
     fetching              sending           of two nodes, over the transport of a generation
-    asks for ranges  ──>  reads them        `messages` says what travels, `pacing` how fast
+    asks for ranges  ──>  reads them        `sample_messages` says what travels, `pacing` how fast
     checks, stores   <──  in pieces
         |                    |
-      store            resident_dataset     global numbers; what has come beside what was here all along
+   sample_store        resident_dataset     global numbers; what has come beside what was here all along
         |                    |
     kept_files             record           on disk, with a `journal` | an item, or a file, as bytes
 
-moving       both sides of one node for as long as samples move
-inventory    what a node tells of its samples before anything moves
+mover          both sides of one node for as long as samples move
+own_inventory  what a node tells of its samples before anything moves
 """

@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nfold.runtime.samples.messages import Ask, Head, Kind, head_bytes, head_of, records_in, tag
-from nfold.runtime.samples.store import SampleStore
+from nfold.runtime.samples.sample_messages import Ask, Head, Kind, head_bytes, head_of, records_in, tag
+from nfold.runtime.samples.sample_store import SampleStore
 from nfold.transport.generations.generation_transport import GenerationTransport
 
 MOST_ASKS = 8

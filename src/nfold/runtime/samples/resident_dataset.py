@@ -10,7 +10,7 @@ from nfold.errors import ProgramError
 from nfold.node_data import LocalFiles, Read
 from nfold.runtime.data.sample_reader import read_undrawn
 from nfold.runtime.samples.record import Record, item_of_bytes, item_to_bytes
-from nfold.runtime.samples.store import SampleStore
+from nfold.runtime.samples.sample_store import SampleStore
 
 _UNKNOWN = -1
 

@@ -5,9 +5,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nfold.runtime.samples.messages import ASK_BYTES, Answer, Ask, Kind, answer_with, ask_of, tag
 from nfold.runtime.samples.pacing import Pacer
 from nfold.runtime.samples.record import Record
+from nfold.runtime.samples.sample_messages import ASK_BYTES, Answer, Ask, Kind, answer_with, ask_of, tag
 from nfold.transport.generations.generation_transport import GenerationTransport
 
 _MOST_ON_WAY = 2

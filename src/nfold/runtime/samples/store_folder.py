@@ -10,7 +10,7 @@ from nfold.errors import ClusterError
 from nfold.machine.user_folders import cache_folder
 from nfold.runtime.samples.kept_files import StoreInUse
 from nfold.runtime.samples.old_stores import OldStores
-from nfold.runtime.samples.store import SampleStore
+from nfold.runtime.samples.sample_store import SampleStore
 
 _MOST_RUNS = 16
 """That train on the same data on one node at the same time, each with a store of its own."""

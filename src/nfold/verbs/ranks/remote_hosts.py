@@ -34,7 +34,7 @@ from nfold.runtime.control.spool import Spools
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.options.target import read_listen
 from nfold.verbs.ranks.find_manager import find_manager
-from nfold.verbs.ranks.scaling import Scaling
+from nfold.verbs.ranks.host_scaling import Scaling
 
 if TYPE_CHECKING:
     import queue

@@ -5,11 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 from nfold.core import codec
-from nfold.core.inventory import Inventory, refuse_claimed_twice
 from nfold.core.job import Begun, JobSettings
 from nfold.core.residency import NodeData, PlacedData, PlacedRun, RankSamples
 from nfold.core.text.units import count
 from nfold.errors import PlanError, ProgramError
+from nfold.planning.residency.node_inventory import Inventory, refuse_claimed_twice
 
 Ready = Mapping[str, Any]
 

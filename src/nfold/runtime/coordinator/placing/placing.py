@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from nfold.core import codec
-from nfold.core.inventory import data_key
 from nfold.core.job import JobSettings, Known
 from nfold.core.residency import PlacedData, PlacedRun, SampleMove, Spans, TrafficKind, spans_of
 from nfold.core.text.units import duration, size
 from nfold.errors import ClusterError, PlanError
 from nfold.planning.residency.best_place import place
 from nfold.planning.residency.model.spans import common, joined, num_samples, without
+from nfold.planning.residency.node_inventory import data_key
 from nfold.planning.residency.placed_chunks import check_least
 from nfold.planning.residency.placed_run import placed_run
 from nfold.planning.residency.resident_order import runs_before
@@ -22,7 +22,6 @@ from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.generations import Generations
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
 from nfold.runtime.coordinator.placing.beside_training import needed_by
-from nfold.runtime.coordinator.placing.going_on import lists_at, refuse_pinned_elsewhere, repairs, stages
 from nfold.runtime.coordinator.placing.inventories import (
     as_called,
     check_settings,
@@ -32,6 +31,7 @@ from nfold.runtime.coordinator.placing.inventories import (
     numbered,
     why_pinned,
 )
+from nfold.runtime.coordinator.placing.kept_placement import lists_at, refuse_pinned_elsewhere, repairs, stages
 from nfold.runtime.coordinator.placing.loans import lendable, loans_of, pinned_of
 from nfold.runtime.coordinator.placing.question import question_of
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests

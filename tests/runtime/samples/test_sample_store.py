@@ -16,7 +16,7 @@ from nfold.runtime.samples.file_names import lies_below
 from nfold.runtime.samples.journal import Entry, header, journal_of, packed
 from nfold.runtime.samples.kept_files import StoreInUse, lock
 from nfold.runtime.samples.record import Record
-from nfold.runtime.samples.store import SampleStore, is_in, spans_of
+from nfold.runtime.samples.sample_store import SampleStore, is_in, spans_of
 
 SAMPLES = {7: Record(b"seven"), 2: Record(b"two!", "cats/2.jpg"), 9: Record(b"nine" * 3), 3: Record(b"3", "a b")}
 NAMES = st.text(st.characters(blacklist_characters="/\0", blacklist_categories=["Cs"]), max_size=8).filter(

@@ -3,8 +3,8 @@
 import pytest
 
 from nfold.core import codec
-from nfold.core.inventory import Inventory, data_key, keys_of, refuse_claimed_twice
 from nfold.errors import ClusterError
+from nfold.planning.residency.node_inventory import Inventory, data_key, keys_of, refuse_claimed_twice
 
 
 def holding(files=None, *, digest="d", count=3):

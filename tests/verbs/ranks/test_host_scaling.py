@@ -8,7 +8,7 @@ import pytest
 from nfold.core.options.host_range import HostRange
 from nfold.errors import ClusterError
 from nfold.hosts.manager import PlaceState
-from nfold.verbs.ranks.scaling import Scaling
+from nfold.verbs.ranks.host_scaling import Scaling
 
 
 class Pool:

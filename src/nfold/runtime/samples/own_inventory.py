@@ -5,9 +5,9 @@ from collections.abc import Collection
 from statistics import fmean, pstdev
 from typing import Any
 
-from nfold.core.inventory import Inventory, keys_of
 from nfold.errors import ProgramError
 from nfold.node_data import LocalData, LocalFiles
+from nfold.planning.residency.node_inventory import Inventory, keys_of
 from nfold.runtime.samples.file_names import lies_below
 from nfold.runtime.samples.resident_dataset import records_of
 

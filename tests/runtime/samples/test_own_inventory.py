@@ -6,7 +6,7 @@ import torch
 
 import nfold
 from nfold.node_data import LocalFiles
-from nfold.runtime.samples.inventory import inventory_of
+from nfold.runtime.samples.own_inventory import inventory_of
 from nfold.runtime.samples.record import item_to_bytes
 
 

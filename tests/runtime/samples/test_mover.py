@@ -16,8 +16,8 @@ from nfold.errors import ClusterError, InternalError, PeerLost, ProgramError, Ru
 from nfold.node_data import LocalFiles
 from nfold.runtime.rank.sample_moving import SampleMoving
 from nfold.runtime.samples import fetching
-from nfold.runtime.samples.moving import Mover
-from nfold.runtime.samples.store import SampleStore
+from nfold.runtime.samples.mover import Mover
+from nfold.runtime.samples.sample_store import SampleStore
 
 WAIT_S = 10.0
 
