@@ -76,8 +76,8 @@ STEP_OF_399 = 1 + list(sample_order(400, epoch=0, seed=0)).index(399) // 16
         (
             [],
             [
-                "no command was given. The commands are demo, train, compare, plan, why, report, ps, top, logs, stop, "
-                "emulate",
+                "no command was given. The commands are demo, train, compare, plan, why, report, ps, top, logs, "
+                "scale, stop, emulate",
                 "--help",
             ],
         ),

@@ -218,6 +218,7 @@ KNOWN = {
     "runtime/guards/uneven_samples.py": ["Begin again with -n 1 --strategy single --chunks 1."],
     "runtime/guards/trial_occasions.py": ["Begin again with -n 1 --strategy single --chunks 1."],
     "runtime/parameters/optimizer_updates.py": ["Use --strategy ssp --staleness 0."],
+    "verbs/options/range_checks.py": ["Leave out -n and --servers.", "Use --nodes {fits}, or more --chunks unless"],
     "verbs/running/going_on.py": ["Leave out --chunks {", "Use -n {chunks}{"],
 }
 """Advice that `planning/choosing/advice.py` does not find, since it is given while training or before anything is
