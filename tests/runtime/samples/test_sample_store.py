@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfold.errors import ClusterError, InternalError, RunError
+from nfold.planning.residency.model.spans import is_in, of_numbers
 from nfold.runtime.samples import kept_files as storing
 from nfold.runtime.samples.file_names import lies_below
 from nfold.runtime.samples.journal import Entry, header, journal_of, packed
 from nfold.runtime.samples.kept_files import StoreInUse, lock
 from nfold.runtime.samples.record import Record
-from nfold.runtime.samples.sample_store import SampleStore, is_in, spans_of
+from nfold.runtime.samples.sample_store import SampleStore
 
 SAMPLES = {7: Record(b"seven"), 2: Record(b"two!", "cats/2.jpg"), 9: Record(b"nine" * 3), 3: Record(b"3", "a b")}
 NAMES = st.text(st.characters(blacklist_characters="/\0", blacklist_categories=["Cs"]), max_size=8).filter(
@@ -245,7 +246,7 @@ def test_a_crash_at_each_byte_of_making_room_keeps_what_is_needed(tmp_path, kill
 
 @given(st.sets(st.integers(0, 50)))
 def test_numbers_are_found_in_their_spans(numbers):
-    spans = spans_of(numbers)
+    spans = of_numbers(numbers)
     assert [number for number in range(-1, 52) if is_in(spans, number)] == sorted(numbers)
 
 
@@ -308,7 +309,7 @@ def test_a_journal_is_read_up_to_its_last_whole_entry(given_entries, data):
 
 @given(st.sets(st.integers(0, 50)))
 def test_spans_name_each_number_once(numbers):
-    spans = spans_of(numbers)
+    spans = of_numbers(numbers)
     assert [number for first, end in spans for number in range(first, end)] == sorted(numbers)
     assert all(end < first for (_, end), (first, _) in itertools.pairwise(spans))
 

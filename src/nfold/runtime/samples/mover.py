@@ -144,20 +144,20 @@ class Mover:
 
 def _shares(
     rank: int, members: Sequence[int], moves: Sequence[SampleMove]
-) -> tuple[dict[int, None], dict[int, list[Wanted]]]:
+) -> tuple[list[int], dict[int, list[Wanted]]]:
     """Return the ranks to which one sends, and what it fetches by the rank that has it, as it is needed."""
     ranks = {member: rank for rank, member in enumerate(members)}
     if strangers := {end for move in moves for end in (move.source, move.target)}.difference(ranks):
         raise InternalError(f"samples shall move from or to member {min(strangers)}, which is not among {[*ranks]}")
-    targets: dict[int, None] = {}
+    targets: list[int] = []
     wanted: dict[int, list[Wanted]] = {}
     for move in sorted(moves, key=_needed):
         if members[rank] == move.source:
-            targets[ranks[move.target]] = None
+            targets.append(ranks[move.target])
         if members[rank] == move.target:
             ranges = [(first, end, _needed(move)) for first, end in move.spans]
             wanted.setdefault(ranks[move.source], []).extend(ranges)
-    return targets, wanted
+    return list(dict.fromkeys(targets)), wanted
 
 
 def _needed(move: SampleMove) -> int:

@@ -4,13 +4,13 @@ import contextlib
 import errno
 import shutil
 import threading
-from bisect import bisect_right
 from collections.abc import Iterable
 from pathlib import Path
 
 from nfold.core.residency import Spans
 from nfold.core.text.units import size
 from nfold.errors import ClusterError, InternalError, RunError
+from nfold.planning.residency.model.spans import is_in, of_numbers
 from nfold.runtime.samples.journal import Entry
 from nfold.runtime.samples.kept_files import KeptFiles
 from nfold.runtime.samples.old_stores import OldStores
@@ -63,7 +63,7 @@ class SampleStore:
     def numbers(self) -> Spans:
         """Return which samples it holds."""
         with self._changed:
-            return spans_of(self._files.entries)
+            return of_numbers(self._files.entries)
 
     def name(self, number: int) -> str:
         """Return the name of the file that a sample is; empty: it is an item."""
@@ -210,20 +210,3 @@ class SampleStore:
         if len(stays) < len(self._files.entries):
             self._files.keep_only(stays)
             self._used_bytes = self._files.used_bytes
-
-
-def is_in(spans: Spans, number: int) -> bool:
-    """Whether spans, which are in order, hold a number."""
-    place = bisect_right(spans, number, key=lambda span: span[0])
-    return bool(place) and number < spans[place - 1][1]
-
-
-def spans_of(numbers: Iterable[int]) -> Spans:
-    """Return numbers as spans, in order."""
-    spans: list[tuple[int, int]] = []
-    for number in sorted(numbers):
-        if spans and spans[-1][1] == number:
-            spans[-1] = (spans[-1][0], number + 1)
-        else:
-            spans.append((number, number + 1))
-    return tuple(spans)

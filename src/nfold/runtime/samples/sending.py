@@ -2,7 +2,7 @@
 
 import queue
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from nfold.runtime.samples.pacing import Pacer
@@ -50,7 +50,7 @@ class Sender:
         self,
         transport: GenerationTransport,
         moving: int,
-        targets: Mapping[int, object],
+        targets: Sequence[int],
         records_of: Callable[[Sequence[int]], list[Record]],
         pacer: Pacer,
         piece_bytes: int,

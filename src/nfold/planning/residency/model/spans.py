@@ -1,8 +1,20 @@
 """Lists of samples by their numbers, as ranges [first, end): in an order that matters."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
 from nfold.core.residency import Spans
+
+
+def of_numbers(numbers: Iterable[int]) -> Spans:
+    """Return samples as spans, ascending."""
+    return joined([(number, number + 1) for number in sorted(numbers)])
+
+
+def is_in(spans: Spans, number: int) -> bool:
+    """Whether spans, which ascend, hold a sample. O(log n) for n spans."""
+    place = bisect_right(spans, number, key=lambda span: span[0])
+    return bool(place) and number < spans[place - 1][1]
 
 
 def num_samples(spans: Spans) -> int:

@@ -25,6 +25,11 @@ class Links(NamedTuple):
         return np.minimum(self.up, self.down)
 
 
+def traffic_kind(strategy: str) -> TrafficKind:
+    """Return what a step sends under a strategy of data parallelism, or under one that is still to be chosen."""
+    return "server" if strategy == "ps" else "ring"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Traffic:
     """How members of a step sum their gradients, or pass on what they have computed."""

@@ -13,7 +13,7 @@ from nfold.core.plan import Plan
 from nfold.core.residency import PlacedRun, SampleMove, Spans
 from nfold.planning.residency.model.problem import links_of
 from nfold.planning.residency.model.spans import union
-from nfold.planning.residency.model.traffic import Traffic
+from nfold.planning.residency.model.traffic import Traffic, traffic_kind
 from nfold.runtime.control import commands as cmd
 
 LEAST_IDLE = 0.05
@@ -38,16 +38,16 @@ def with_moves(
     moves = [move for move in run.moves if move.epoch is not None and move.epoch >= epoch]
     more = {"moves": [codec.encode(move) for move in moves], "members": list(run.members)}
     rates = idle_rates(known, chosen, run.members, moves)
-    return [
-        replace(order, message={**order.message, **more, **_rates(known, chosen.nodes[rank], rate), "needed": needed})
-        for rank, (order, rate) in enumerate(zip(orders, rates, strict=True))
-        for needed in (needed_by(run, run.members[rank]),)
-    ]
-
-
-def _rates(known: Known, node: str, rate: float | None) -> dict[str, float | None]:
-    uplink = known.cluster.node(node).uplink
-    return {"move_bytes_per_s": rate, "link_bytes_per_s": None if uplink is None else uplink.bandwidth_bytes_per_s}
+    found = []
+    for rank, (order, rate) in enumerate(zip(orders, rates, strict=True)):
+        uplink = known.cluster.node(chosen.nodes[rank]).uplink
+        own = {
+            "needed": needed_by(run, run.members[rank]),
+            "move_bytes_per_s": rate,
+            "link_bytes_per_s": None if uplink is None else uplink.bandwidth_bytes_per_s,
+        }
+        found.append(replace(order, message={**order.message, **more, **own}))
+    return found
 
 
 def needed_by(run: PlacedRun, member: int) -> Spans:
@@ -75,7 +75,7 @@ def idle_rates(known: Known, chosen: Plan, members: Sequence[int], moves: Sequen
     if len(nodes) == 1:
         return [None]
     links = links_of(Cluster(nodes=tuple(nodes)))
-    traffic = Traffic(kind="server" if chosen.strategy == "ps" else "ring", gradient_bytes=known.graph.parameter_bytes)
+    traffic = Traffic(kind=traffic_kind(chosen.strategy), gradient_bytes=known.graph.parameter_bytes)
     busy = traffic.link_bytes(links, np.ones(len(nodes), dtype=np.bool_)) / chosen.predicted.step_s
     up, down = (np.maximum(LEAST_IDLE * each, each - busy) for each in (links.up, links.down))
     ranks = {member: rank for rank, member in enumerate(members)}

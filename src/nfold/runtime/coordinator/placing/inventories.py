@@ -6,7 +6,7 @@ from typing import Any
 
 from nfold.core import codec
 from nfold.core.job import Begun, JobSettings
-from nfold.core.residency import NodeData, PlacedData, PlacedRun, RankSamples
+from nfold.core.residency import NodeData, PlacedData
 from nfold.core.text.units import count
 from nfold.errors import PlanError, ProgramError
 from nfold.planning.residency.node_inventory import Inventory, refuse_claimed_twice
@@ -150,8 +150,3 @@ def _refuse_changed(was: NodeData, found: NodeData) -> None:
             f"{count(was.num_samples, 'sample')}, and holds as many others, by their names, sizes, times or contents"
         )
     raise ProgramError(f"the run was begun when {was.node} held {others} now. Put them back, or begin a new run.")
-
-
-def at_epoch(run: PlacedRun, epoch: int) -> tuple[RankSamples, ...]:
-    """Return what each rank trains on in an epoch."""
-    return next(each.by_rank for each in reversed(run.epochs) if each.from_epoch <= epoch or each is run.epochs[0])

@@ -10,8 +10,7 @@ from nfold.core.residency import NodeData, PlacedData, RankSamples, SampleMove, 
 from nfold.core.text.units import count
 from nfold.errors import ClusterError
 from nfold.planning.residency.model.spans import common, joined, num_samples, union, without
-from nfold.planning.residency.resident_order import runs_before
-from nfold.runtime.coordinator.placing.inventories import at_epoch
+from nfold.planning.residency.resident_order import runs_before, samples_in
 
 
 def lists_at(kept: PlacedData, step: int, epoch: int, numbers: Sequence[int]) -> list[Spans]:
@@ -29,7 +28,7 @@ def lists_at(kept: PlacedData, step: int, epoch: int, numbers: Sequence[int]) ->
     assigned: dict[int, RankSamples] = {}
     coming: dict[int, Spans] = {}
     for run in runs_before(kept.runs, step)[-1:]:
-        assigned = dict(zip(run.members, at_epoch(run, epoch), strict=True))
+        assigned = dict(zip(run.members, samples_in(run, epoch), strict=True))
         coming = {member: _coming(run.moves, member, epoch) for member in run.members}
     lists: list[Spans] = []
     left: Spans = ((0, spans_of(kept.members)[-1][1]),)

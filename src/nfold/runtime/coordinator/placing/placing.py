@@ -9,11 +9,12 @@ from typing import Any
 
 from nfold.core import codec
 from nfold.core.job import JobSettings, Known
-from nfold.core.residency import PlacedData, PlacedRun, SampleMove, Spans, TrafficKind, spans_of
+from nfold.core.residency import PlacedData, PlacedRun, SampleMove, Spans, spans_of
 from nfold.core.text.units import duration, size
 from nfold.errors import ClusterError, PlanError
 from nfold.planning.residency.best_place import place
 from nfold.planning.residency.model.spans import common, joined, num_samples, without
+from nfold.planning.residency.model.traffic import traffic_kind
 from nfold.planning.residency.node_inventory import data_key
 from nfold.planning.residency.placed_chunks import check_least
 from nfold.planning.residency.placed_run import placed_run
@@ -183,8 +184,7 @@ class Placing:
                 self._requests.say(*(cmd.Noted(text) for text in self.data.plan.sentences))
         self._requests.say(cmd.Placed(self.data))
         run = self.data.runs[-1]
-        least = (self.data.runs, self._batch_size, known.graph, ready["seed"])
-        check_least(*least)  # before anything has moved for it
+        check_least(self.data.runs, self._batch_size, known.graph, ready["seed"])  # before anything has moved for it
         _check_chunks(ready, run, self._settings)
         settings = replace(
             planning.settings, workers=len(run.members), nodes=run.nodes if planning.settings.nodes else ()
@@ -197,7 +197,7 @@ class Placing:
         epoch = self._first_step // run_steps.steps_per_epoch
         epochs = -(-run_steps.total_steps // run_steps.steps_per_epoch) - epoch
         lists = self._lists
-        traffic: TrafficKind = "server" if self._settings.strategy == "ps" else "ring"
+        traffic = traffic_kind(self._settings.strategy)
         problem = question_of(
             facts, self._found, lists, self._sample_bytes, self._deviation_bytes, epochs=max(1, epochs), traffic=traffic
         )
