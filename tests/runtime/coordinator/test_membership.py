@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from nfold.core.members import Member
 from nfold.errors import InternalError
-from nfold.runtime.coordinator import membership as ms
-from nfold.runtime.coordinator.membership import Decision, Membership
+from nfold.runtime.coordinator.members import membership as ms
+from nfold.runtime.coordinator.members.membership import Decision, Membership
 
 EVENTS = (ms.MemberPrepared, ms.MemberAnnounced, ms.MemberFinished, ms.MemberFailed, ms.MemberLeft)
 

@@ -23,21 +23,21 @@ from nfold.errors import NfoldError, PlanError
 from nfold.planning.choosing.early_checks import check_last_batch
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
-from nfold.runtime.coordinator import membership as ms
-from nfold.runtime.coordinator.admission import Admission, Standard
-from nfold.runtime.coordinator.generations import Generations
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, with_placed
-from nfold.runtime.coordinator.membership import Decision, Membership
+from nfold.runtime.coordinator.members import membership as ms
+from nfold.runtime.coordinator.members.admission import Admission, Standard
+from nfold.runtime.coordinator.members.generations import Generations
+from nfold.runtime.coordinator.members.membership import Decision, Membership
+from nfold.runtime.coordinator.members.regrouping import Regrouping
+from nfold.runtime.coordinator.members.succession import Succession
 from nfold.runtime.coordinator.placing.inventories import check_begun
 from nfold.runtime.coordinator.placing.placing import Placing
 from nfold.runtime.coordinator.plan_trials import try_all
 from nfold.runtime.coordinator.preparation import Preparation
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
-from nfold.runtime.coordinator.regrouping import Regrouping
 from nfold.runtime.coordinator.same_on_all_ranks import Other, check_own_data, has_own_data
 from nfold.runtime.coordinator.same_program import averages_of, check_same_program, recipe_of
 from nfold.runtime.coordinator.steering import Steering
-from nfold.runtime.coordinator.succession import Succession
 from nfold.runtime.coordinator.training import Training
 from nfold.runtime.failures.first_cause import Postmortem
 from nfold.runtime.failures.network_cuts import QUIET_S, Cuts, NetworkCut

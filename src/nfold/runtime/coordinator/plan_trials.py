@@ -20,8 +20,8 @@ from nfold.errors import PlanError
 from nfold.planning.choosing.advice import Refused
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
-from nfold.runtime.coordinator.generations import Generations
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, build_orders
+from nfold.runtime.coordinator.members.generations import Generations
 from nfold.runtime.coordinator.preparation import Preparation
 from nfold.runtime.coordinator.progress import Progress
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests

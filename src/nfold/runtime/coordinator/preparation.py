@@ -24,8 +24,8 @@ from nfold.planning.inputs.chunk_counts import worthwhile_counts
 from nfold.planning.inputs.facts import useful_threads, worker_seconds
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
-from nfold.runtime.coordinator.generations import Generations
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
+from nfold.runtime.coordinator.members.generations import Generations
 from nfold.runtime.coordinator.placing.emulated_parts import parts_of
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.same_on_all_ranks import Other, check_alike, joined

@@ -16,7 +16,7 @@ from nfold.planning.choosing.early_checks import RunSteps
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.control.halting import Halting
-from nfold.runtime.coordinator.generation_end import GenerationEnd
+from nfold.runtime.coordinator.members.generation_end import GenerationEnd
 from nfold.runtime.coordinator.progress import Progress
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.steering import Steering

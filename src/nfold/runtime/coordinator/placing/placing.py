@@ -20,8 +20,8 @@ from nfold.planning.residency.placed_chunks import check_least
 from nfold.planning.residency.placed_run import placed_run
 from nfold.planning.residency.resident_order import runs_before
 from nfold.runtime.control import commands as cmd
-from nfold.runtime.coordinator.generations import Generations
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
+from nfold.runtime.coordinator.members.generations import Generations
 from nfold.runtime.coordinator.placing.beside_training import needed_by
 from nfold.runtime.coordinator.placing.inventories import (
     as_called,

@@ -14,10 +14,10 @@ from nfold.core.plan import Plan
 from nfold.errors import PlanError, RunError
 from nfold.planning.choosing.strategies import AUTO
 from nfold.runtime.control import commands as cmd
-from nfold.runtime.coordinator.generation_end import GenerationEnd
-from nfold.runtime.coordinator.generations import Generations
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
-from nfold.runtime.coordinator.membership import Membership
+from nfold.runtime.coordinator.members.generation_end import GenerationEnd
+from nfold.runtime.coordinator.members.generations import Generations
+from nfold.runtime.coordinator.members.membership import Membership
 from nfold.runtime.coordinator.preparation import Preparation
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.replanning import plan_of

@@ -11,13 +11,13 @@ from nfold.core.job import JobSettings, Known, Recipe
 from nfold.core.members import Turnover
 from nfold.core.residency import PlacedRun
 from nfold.runtime.control import commands as cmd
-from nfold.runtime.coordinator.generation_end import GenerationEnd
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, build_orders
-from nfold.runtime.coordinator.membership import Membership
+from nfold.runtime.coordinator.members.generation_end import GenerationEnd
+from nfold.runtime.coordinator.members.membership import Membership
+from nfold.runtime.coordinator.members.regrouping import Regrouping
 from nfold.runtime.coordinator.placing.beside_training import with_moves
 from nfold.runtime.coordinator.progress import Progress
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
-from nfold.runtime.coordinator.regrouping import Regrouping
 from nfold.runtime.coordinator.replanning import Replanning, plan_of
 from nfold.runtime.coordinator.same_program import tell_kept
 from nfold.runtime.coordinator.training import Training

@@ -14,8 +14,8 @@ from nfold.core.members import Member, find_apart, tell_apart
 from nfold.errors import ProgramError
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
-from nfold.runtime.coordinator import membership as ms
-from nfold.runtime.coordinator.membership import Decision, Membership
+from nfold.runtime.coordinator.members import membership as ms
+from nfold.runtime.coordinator.members.membership import Decision, Membership
 from nfold.runtime.coordinator.same_on_all_ranks import Other, check_alike
 from nfold.runtime.coordinator.same_program import check_same_recipe
 

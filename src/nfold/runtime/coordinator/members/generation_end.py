@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from nfold.core.job import Known
 from nfold.runtime.control import commands as cmd
-from nfold.runtime.coordinator.membership import Decision, Membership
+from nfold.runtime.coordinator.members.membership import Decision, Membership
 from nfold.runtime.coordinator.replanning import Replanning
 
 NOT_KEPT = "nobody could go on from a checkpoint of this program"

@@ -2,8 +2,8 @@
 
 from nfold.core.members import dial_order, find_apart, tell_apart
 from nfold.errors import ClusterError
-from nfold.runtime.coordinator import membership as ms
-from nfold.runtime.coordinator.membership import Membership
+from nfold.runtime.coordinator.members import membership as ms
+from nfold.runtime.coordinator.members.membership import Membership
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.failures.first_cause import Postmortem
 
