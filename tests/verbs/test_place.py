@@ -90,7 +90,7 @@ def test_what_a_file_says_of_a_node_goes_before_the_program(measured):
     [
         (
             {"method": "best"},
-            "--method best: it must be one of auto, nothing, ilp, greedy, lp, waterfill, overlap, joint",
+            "--method best: it must be one of auto, nothing, equal, ilp, greedy, lp, waterfill, overlap, joint",
         ),
         ({"traffic": "radio"}, "--traffic radio: it must be one of ring, server, pipeline"),
         ({"epochs": 0}, "--epochs 0: it must be a whole number of at least 1"),
