@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from grids import chain, facts, profile
 
+from nfold.core.profile import ChunkTiming, Timing
 from nfold.core.text.cluster_file import parse_cluster
 from nfold.errors import PlanError, RunError
 from nfold.planning.choosing.early_checks import RunSteps
@@ -15,6 +16,7 @@ from nfold.verbs.place import place, write_picture
 from nfold.verbs.results.summary import RunOutcome
 
 MIB = 1 << 20
+NO_TIME = Timing(median_s=0.0, spread_s=0.0, repeats=3)
 SAYING = """
 [[node]]
 name = "a"
@@ -78,6 +80,21 @@ def test_nobody_trains_faster_than_it_reads(measured):
     slow = {threads: replace(each, load_s_per_sample=1.0, load_wait=0.9) for threads, each in measured.profiles.items()}
     rates = program_rates(replace(measured, profiles=slow), nodes(SILENT))
     assert rates.samples_per_s["a"] <= 1.0, "half a core, for which reading and computing are one after the other"
+
+
+def test_what_a_step_takes_however_few_its_samples_are_is_none_of_theirs(measured):
+    count = measured.batch_size
+    whole = tuple(
+        ChunkTiming(chunk_size=size, forward=Timing(median_s=0.4 + size, spread_s=0, repeats=3), backward=NO_TIME)
+        for size in (1, count)
+    )
+    profiles = {
+        threads: replace(each, whole=whole, load_s_per_sample=0.0) for threads, each in measured.profiles.items()
+    }
+    slow = replace(nodes(SILENT), nodes=tuple(replace(each, step_cpu_s=0.1) for each in nodes(SILENT).nodes))
+    found, update_s = program_rates(replace(measured, profiles=profiles), slow), measured.profiles[1].update.median_s
+    assert found.samples_per_s == pytest.approx({"a": 1.0, "b": 2.0})
+    assert found.update_s == pytest.approx({"a": 0.4 + update_s + 0.2, "b": (0.4 + update_s) / 2 + 0.1})
 
 
 def test_what_a_file_says_of_a_node_goes_before_the_program(measured):
