@@ -14,7 +14,7 @@ from nfold.planning.residency.best_place import place
 from nfold.planning.residency.model.pricing import priced
 from nfold.planning.residency.model.problem import problem_of
 
-METHODS = ("auto", "ilp", "greedy", "lp", "waterfill", "overlap", "joint")
+METHODS = ("auto", "equal", "ilp", "greedy", "lp", "waterfill", "overlap", "joint")
 PIS = cluster(
     ("pi2", 6000, 50, 2),
     ("pi3", 30_000, 20, 20),

@@ -26,7 +26,10 @@ from nfold.verbs.train import plan
         ({"first_step_within": "300"}, "first_step_within is '300': it must be a number of seconds"),
         ({"first_step_within": float("nan")}, "first_step_within is nan: it must be a number of seconds"),
         ({"out": 5}, "out is 5: it must be the path of a folder"),
-        ({"place": "best"}, "unknown --place 'best'. Use one of: auto, nothing, ilp, greedy, lp, waterfill, overlap"),
+        (
+            {"place": "best"},
+            "unknown --place 'best'. Use one of: auto, nothing, equal, ilp, greedy, lp, waterfill, overlap",
+        ),
         ({"place": "auto", "servers": 1, "strategy": "ps"}, "--place lets ranks train on what lives on their nodes"),
         ({"emulate": 5}, "emulate is 5: it must be a cluster, or the path of its file"),
         (

@@ -11,6 +11,7 @@ from nfold.planning.residency.methods.choices import UNLIMITED, Choice, integer,
 from nfold.planning.residency.methods.joint import joint_optimum
 from nfold.planning.residency.methods.pipeline import fetched, pipeline_optimum
 from nfold.planning.residency.model.boxes import Array
+from nfold.planning.residency.model.pricing import computes_s
 from nfold.planning.residency.model.problem import Problem
 from nfold.planning.residency.model.transfers import Flow, flows
 from nfold.planning.residency.sentences import sentences
@@ -128,6 +129,7 @@ def _tried(choices: Sequence[Choice], stays: Choice | None) -> Iterator[TriedMet
 
 def _shares(problem: Problem, chosen: Choice) -> Iterator[NodeShare]:
     boxes, each = problem.boxes, problem.residency.sample_bytes
+    seconds = computes_s(problem, chosen.work)
     for index, name in enumerate(problem.names):
         holds, held, work = (float(each[index]) for each in (chosen.holds, boxes.held, chosen.work))
         yield NodeShare(
@@ -136,7 +138,7 @@ def _shares(problem: Problem, chosen: Choice) -> Iterator[NodeShare]:
             holds=int(holds),
             is_member=bool(chosen.members[index]),
             share=work / boxes.total,
-            computes_s=work / float(boxes.rate[index]) if work else 0.0,
+            computes_s=float(seconds[index]),
             sends_bytes=max(0.0, held - holds) * each,
             receives_bytes=max(0.0, holds - held) * each,
         )
