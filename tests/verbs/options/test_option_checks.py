@@ -96,6 +96,16 @@ def test_hosts_that_come_and_go():
     assert Options(on="local", nodes="3").num_hosts == 3
 
 
+def test_emulated_nodes_that_come_and_go(tmp_path):
+    (tmp_path / "c.toml").write_text('[[node]]\nname = "n"\ncount = 4\n')
+    options = Options(emulate=tmp_path / "c.toml", nodes="1:4", fault=["join n-1@5s", "kill n-0@3s"])
+    assert (options.workers, options.rank_nodes) == (3, ("n-0", "n-2", "n-3"))
+    assert options.member_nodes == ("n-0", "n-2", "n-3", "n-1")
+    settings = options.settings()
+    assert [node.name for node in settings.cluster.nodes] == ["n-0", "n-2", "n-3"]
+    assert (settings.nodes, settings.default_chunks, str(settings.hosts)) == (options.rank_nodes, 4, "1:4")
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [

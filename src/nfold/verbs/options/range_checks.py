@@ -7,8 +7,13 @@ from nfold.errors import PlanError
 from nfold.planning.choosing.strategies import Single
 
 
-def check_range(hosts: HostRange, asked: RunOptions) -> None:
+def check_range(hosts: HostRange, asked: RunOptions, num_first: int) -> None:
     """Raise for options that a run with hosts that come and go cannot have.
+
+    Args:
+        hosts: the fewest and the most.
+        asked: of the run.
+        num_first: hosts that it begins with.
 
     Raises:
         PlanError: one of them is given.
@@ -20,7 +25,7 @@ def check_range(hosts: HostRange, asked: RunOptions) -> None:
         raise PlanError(f"{given}: MPI starts all processes at once. Leave out --nodes.")
     if asked.checkpoint_every == 0:
         raise PlanError(f"{given}: who comes reads a checkpoint. Leave out --checkpoint-every 0.")
-    if (asked.workers, asked.servers) != (hosts.least, 0):
+    if (asked.workers, asked.servers) != (num_first, 0):
         raise PlanError(f"{given}: each host has one rank, a worker. Leave out -n and --servers.")
     if asked.strategy == Single.name:
         raise PlanError(f"{given}: --strategy single trains on one host. Leave it out.")
@@ -34,5 +39,5 @@ def check_range(hosts: HostRange, asked: RunOptions) -> None:
 
 def typed_range(hosts: HostRange | None, asked: RunOptions) -> str:
     """Return the flags that let hosts come and go when a run goes on; empty: they do not."""
-    listen = f" --listen {asked.listen}" if asked.on is None else ""
+    listen = f" --listen {asked.listen}" if asked.listen is not None and asked.on is None else ""
     return "" if hosts is None else f"--nodes {hosts}{listen}"
