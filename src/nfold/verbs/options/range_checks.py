@@ -30,9 +30,3 @@ def check_range(hosts: HostRange, asked: RunOptions) -> None:
             f"{given}: a batch has {count(asked.chunks, 'chunk')}, and each host computes at least one. "
             f"Use --nodes {fits}, or more --chunks unless the run has begun."
         )
-
-
-def typed_range(hosts: HostRange | None, asked: RunOptions) -> str:
-    """Return the flags that let hosts come and go when a run goes on; empty: they do not."""
-    listen = f" --listen {asked.listen}" if asked.on is None else ""
-    return "" if hosts is None else f"--nodes {hosts}{listen}"
