@@ -33,6 +33,7 @@ class Orders:
         """
         self._channel, self._abandon = channel, abandon
         self._queue: queue.SimpleQueue[tuple[Message, bytes] | _Failure | None] = queue.SimpleQueue()
+        self._given_back: tuple[Message, bytes] | None = None
         self._generation = 0
         self._is_leaving = False
         self._abandon_generation: Callable[[], None] = _nothing
@@ -50,12 +51,19 @@ class Orders:
             ChannelClosed: there will be none.
             BaseException: what `fail` was called with.
         """
+        if self._given_back is not None:
+            order, self._given_back = self._given_back, None
+            return order
         while (order := self._queue.get()) is not None:
             if not isinstance(order, _Failure):
                 return order
             if order.generation == self._generation:
                 raise order.error
         raise ChannelClosed("the coordinator is gone")
+
+    def give_back(self, message: Message, blob: bytes) -> None:
+        """Let `get` return an order again, as the next one: who took it waits for another."""
+        self._given_back = message, blob
 
     def fail(self, error: BaseException) -> None:
         """Let `get` raise this error: another thread of this rank has failed."""

@@ -14,7 +14,7 @@ from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.residency import PlacedRun
 from nfold.core.schedule import RankSchedule
-from nfold.errors import InternalError
+from nfold.errors import InternalError, TransportError
 from nfold.machine.resident_memory import settle
 from nfold.machine.system_sampler import Kernel, SystemSampler
 from nfold.planning.costs.read_ahead import chunks_read
@@ -186,9 +186,12 @@ class Rank:
         return AsynchronousReplica(*place, report=report, flush=flush, fail=fail, traced_steps=traced, **shared)
 
     def _read_state(self, start: int, stop: int) -> bytes:
-        """Ask for bytes of the checkpoint; until they are here no other order comes."""
+        """Ask for bytes of the checkpoint; until they are here no other order comes, but the end of the generation."""
         self._process.channel.send({"is": "wants", "start": start, "stop": stop})
         order, data = self._process.orders.get()
+        if order["do"] == "abandon":
+            self._process.orders.give_back(order, data)
+            raise TransportError("the generation was ended while its state came")
         if order["do"] != "take":
             raise InternalError(f"the coordinator ordered {order['do']!r} instead of sending the checkpoint")
         return data
