@@ -52,8 +52,8 @@ class Orders:
             BaseException: what `fail` was called with.
         """
         if self._given_back is not None:
-            order, self._given_back = self._given_back, None
-            return order
+            again, self._given_back = self._given_back, None
+            return again
         while (order := self._queue.get()) is not None:
             if not isinstance(order, _Failure):
                 return order

@@ -114,9 +114,10 @@ class Coordinator:
             return self._see_off(event)
         if isinstance(event, ev.MemberStarted):
             self._membership.settle(event.member, event.node)
+            self._membership.histories.came(event.node.name, event.why, event.launched_at)
             return []
         if isinstance(event, ev.ReleaseWanted):
-            return self._turn(self._admission.release(event.member))
+            return self._turn(self._admission.release(event.member, event.why))
         if isinstance(event, ev.Continue):
             self._steering.ask()  # here, because it may come while the ranks are still getting ready
         if isinstance(event, ev.KillAnnounced):
@@ -226,6 +227,8 @@ class Coordinator:
     def _go_on_without(self, lost: set[int]) -> list[cmd.ToShell]:
         """Let the ranks that are left begin a generation from what was kept last."""
         hosts = tuple(self._membership.member(number).host for number in sorted(lost))
+        for number, host in zip(sorted(lost), hosts, strict=True):
+            self._membership.histories.gone(host, self._postmortem.status(self._membership.ranks.index(number)))
         self._membership.lose(lost)
         self._postmortem.forget()
         self._looks_left = MOST_LOOKS

@@ -142,6 +142,10 @@ class Postmortem:
         """Ranks that ended or fell silent, where that is all that happened; empty: something else is the cause."""
         return () if self._causes else tuple(self._deaths)
 
+    def status(self, rank: int) -> str:
+        """Return how a rank ended; empty: that is not known."""
+        return self._left.get(rank, "")
+
     @property
     def is_all_echo(self) -> bool:
         """Whether ranks have only told that they lost another one, which has said nothing itself."""

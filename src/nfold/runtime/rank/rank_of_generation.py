@@ -56,7 +56,7 @@ class Rank:
         self._sample_moving = SampleMoving(process, transport)
         self._replica: Replica | AsynchronousReplica | None = None
         self._own_weights: OwnWeights | None = None
-        self._next_step = self._kept_from = self._last_step = 0
+        self._next_step = self._kept_from = self._last_step = self._state_bytes = 0
         self._built_s = self._built_cpu_s = 0.0
         self._fetched: nn.Module | Exception | None = None
         """The whole model of the last checkpoint, for an evaluation right after it, or why there is none."""
@@ -151,7 +151,8 @@ class Rank:
         self._built_s, self._built_cpu_s = process.clock(), time.process_time()
         notes = list(self._replica.take_notes())
         told = {"kept": self._replica.kept, "notes": notes, "seconds": self._built_s - begin_s}
-        process.channel.send({"is": "built", **told})
+        given = {"state_bytes": self._state_bytes} if self._state_bytes else {}
+        process.channel.send({"is": "built", **given, **told})
 
     def _build(
         self,
@@ -194,6 +195,7 @@ class Rank:
             raise TransportError("the generation was ended while its state came")
         if order["do"] != "take":
             raise InternalError(f"the coordinator ordered {order['do']!r} instead of sending the checkpoint")
+        self._state_bytes += len(data)
         return data
 
     # Training

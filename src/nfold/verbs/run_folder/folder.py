@@ -16,9 +16,10 @@ from nfold.core.cluster import Cluster
 from nfold.core.environment import Environment
 from nfold.core.graph import ModelGraph
 from nfold.core.job import Known
+from nfold.core.member_event import MemberEvent
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
-from nfold.core.report import MemberEvent, Report
+from nfold.core.report import Report
 from nfold.core.residency import PlacedData
 from nfold.core.text.cluster_format import format_cluster
 from nfold.core.trace import Trace
