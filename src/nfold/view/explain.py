@@ -1,6 +1,5 @@
 """A report as text that says what happened, where, and what to type next."""
 
-import time
 from collections.abc import Sequence
 from textwrap import fill, indent
 
@@ -9,7 +8,7 @@ from nfold.analysis.reporting.own_limit import own_limit
 from nfold.core.member_event import MemberEvent
 from nfold.core.report import Cause, DataPlaces, RankLoad, ReductionSplit, Report
 from nfold.core.text.units import clock, count, figure, link_rate, percent, rate, seconds, signed_percent, size
-from nfold.view.rendering import PLAIN, Look, metric_text
+from nfold.view.rendering import PLAIN, Look, metric_text, time_of_day
 from nfold.view.tables import PARTS, run_name
 
 _NEGLIGIBLE = 0.005
@@ -200,7 +199,7 @@ def _events_text(events: Sequence[MemberEvent]) -> str:
         line
         for event in events
         for line in (
-            f"  {time.strftime('%H:%M:%S', time.localtime(event.at))}  {event.told}",
+            f"  {time_of_day(event.at)}  {event.told}",
             *([f"            {event.costs}"] if event.costs else []),
         )
     ]

@@ -236,8 +236,9 @@ class JobRecorder:
 
     def _keep_events(self, events: list[MemberEvent]) -> None:
         self.outcome.events += events
-        if self._folder is not None:
-            for event in events:
+        for event in events:
+            self._live.take(event)
+            if self._folder is not None:
                 self._folder.append_event(event)
 
     def _take_evaluation(self, evaluated: cmd.Evaluated) -> None:
