@@ -51,7 +51,7 @@ class AgentPool:
         hosts: HostRange | None = None,
         hold_s: float = 0.0,
         came: Callable[[HostAgent], None] = lambda agent: None,
-        leaves: Callable[[int], None] = lambda member: None,
+        leaves: Callable[[int, str], None] = lambda member, why: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
@@ -63,7 +63,7 @@ class AgentPool:
         hosts: how many may take part, where they come and go while the job lasts; None: those that it begins with.
         hold_s: how long agents and members wait for another coordinator when this one is gone; see `hold`.
         came: is told of each agent that holds the program and is not among the first; see `next_ready`.
-        leaves: is told of each member whose host wants it to leave in order.
+        leaves: is told of each member whose host wants it to leave in order, and why.
         clock: gives seconds.
         """
         self._torch_comes, self._leave_s, self._hold_s = torch_comes, leave_s, hold_s
@@ -110,8 +110,11 @@ class AgentPool:
                 return None
             place = place_of(hello, self._agents)
             name = unique_name(name, (*self._agents.values(), *self.lost))
-            skew_s = facts.time_s - time.time()
-            agent = self._agents[place] = HostAgent(place, name, facts, channel, channel.far_host, skew_s)
+            now = time.time()
+            agent = self._agents[place] = HostAgent(
+                place, name, facts, channel, channel.far_host, facts.time_s - now, launched_at=now - facts.age_s
+            )
+            agent.came_by = "joined by hand" if hello["place"] is None else "its place was granted"
             if skewed := tell_skew(agent):
                 self._say(skewed)
             self._come.add(place)
@@ -301,15 +304,15 @@ class AgentPool:
             if is_free:
                 self._dismiss(home)
 
-    def call_back(self, agent: HostAgent) -> None:
-        """Let an agent end whose host wants it to, once the run goes on without its members."""
+    def call_back(self, agent: HostAgent, why: str) -> None:
+        """Let an agent end, for a reason, once the run goes on without its members."""
         with self._changed:
             agent.is_leaving = True
             members = [member for member, home in self._homes.items() if home is agent]
             if agent in self._ready:
                 self._ready.remove(agent)
         for member in members:
-            self._leaves(member)
+            self._leaves(member, why)
         if not members:
             self._dismiss(agent)
 
@@ -379,7 +382,7 @@ class AgentPool:
                         self._came(agent)
                     self._changed.notify_all()
             case "leaving" if self._hosts is not None:
-                self.call_back(agent)
+                self.call_back(agent, message["why"])
             case "ended":
                 with self._changed:
                     self._ends[message["member"]] = f"{message['how']} on {agent.name}"

@@ -34,6 +34,10 @@ class HostAgent:
     """The address that it dials from, as this machine sees it."""
     skew_s: float = 0.0
     """How far its clock is ahead of this machine's, as far as a message's way lets that be seen."""
+    came_by: str = ""
+    """Who brought it, in words."""
+    launched_at: float | None = None
+    """When its process began, in seconds since 1970 by this machine's clock; None: not known."""
     holds_program: bool = False
     gone: str = ""
     """How its connection ended; empty: it is there."""

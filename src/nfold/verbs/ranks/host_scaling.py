@@ -54,7 +54,7 @@ class Scaling:
             self._manager.release(place)
         leaving = self._pool.here()[::-1][: fewer - len(unneeded)]
         for agent in leaving:
-            self._pool.call_back(agent)
+            self._pool.call_back(agent, "given back by nfold scale")
         told = [f"{', '.join(agent.name for agent in leaving)} to leave after the step under way"] if leaving else []
         told += [f"{count(len(unneeded), 'place')} given back that had no host yet"] if unneeded else []
         return "; ".join(told)

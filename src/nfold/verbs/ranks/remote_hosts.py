@@ -122,8 +122,8 @@ def come_hosts(
             leave_s=LEAVE_S if options.transport == "mpi" else 0.0,
             hosts=options.hosts,
             hold_s=options.hold_s,
-            came=lambda agent: command.events.put(HostReady(node_of(agent))),
-            leaves=lambda member: command.events.put(ReleaseWanted(member)),
+            came=lambda agent: command.events.put(HostReady(node_of(agent), agent.came_by, agent.launched_at)),
+            leaves=lambda member, why: command.events.put(ReleaseWanted(member, why)),
         )
         manager = find_manager(options, token_file(), command.say, there=command.back)
         ending.callback(manager.close)
