@@ -140,7 +140,7 @@
     }
     if (marks.x.length > 0) {
       const look = { line_color: "#8b95a3", line_dash: "dashed", line_width: 2 };
-      hover(made, made.vspan({ x: column("x"), source: source(marks), ...look }), [["", "@what"]]);
+      hover(made, made.vspan(column("x"), { source: source(marks), ...look }), [["", "@what"]]);
     }
     return [made];
   }
