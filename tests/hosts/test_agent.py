@@ -80,6 +80,7 @@ def alone(tmp_path, monkeypatch):
     yield made[0]
     made[0].agent.leave(in_order=False)
     made[0].thread.join(20.0)
+    made[0].far.close()
 
 
 def test_an_agent_that_holds_serves_the_next_coordinator(alone, capsys):

@@ -107,6 +107,7 @@ class Agent:
                 channel = None if self._is_leaving else self._holding.another()
                 if channel is None:
                     return EXIT_LOST
+                self._channel.close()
                 self._channel = channel
             return code
         finally:

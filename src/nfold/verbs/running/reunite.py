@@ -73,6 +73,13 @@ class ComingBack:
                     for member in members:
                         channel.send({"do": "release", "member": member})
 
+    def end(self) -> None:
+        """Let agents end: there is nothing left to do."""
+        with self._changed:
+            for channel, _ in self._agents.values():
+                with contextlib.suppress(ChannelClosed):
+                    channel.send({"do": "stop", "grace_s": 0.0})
+
     def hang_up(self) -> None:
         """Let agents dial again."""
         with self._changed:
@@ -125,6 +132,8 @@ def reunite(
         elif back.names:
             say(f"note: {', '.join(back.names)} held, but nobody can go on from what ranks held there: {result.why}")
         back.end_members()
+        if isinstance(result, Kept) and result.step >= folder.record().total_steps:
+            back.end()
         return back.names
 
 
