@@ -25,7 +25,7 @@ from nfold.verbs.run_folder.files import CHECKPOINT
 from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.run_folder.held_hosts import HeldHosts
 
-BACK_S = 6.0
+BACK_S = 10.0
 """Within which the first host must come back, and within which the others must once one has."""
 LOOK_S = 0.2
 
