@@ -105,10 +105,10 @@ class Agent:
         """Obey until told to stop; return the exit code. Nothing that it started is left."""
         try:
             while (code := self._serve()) is None:
+                self._channel.close()  # so that nothing seems to be heard there
                 channel = None if self._is_leaving else self._holding.another()
                 if channel is None:
                     return EXIT_LOST
-                self._channel.close()
                 self._channel = channel
             return code
         finally:
