@@ -80,6 +80,7 @@ def alone(tmp_path, monkeypatch):
     yield made[0]
     made[0].agent.leave(in_order=False)
     made[0].thread.join(20.0)
+    made[0].far.close()
 
 
 def test_an_agent_that_holds_serves_the_next_coordinator(alone, capsys):
@@ -112,3 +113,22 @@ def test_who_is_told_to_end_does_not_hold(alone):
     alone.far.close()
     alone.agent.leave()
     assert alone.code() == EXIT_LOST
+
+
+def test_the_same_program_of_another_coordinator_is_held_already(alone, tmp_path, monkeypatch):
+    """And what starts members stays; another program has its own."""
+    monkeypatch.setattr(agents, "template_command", lambda *_: ["true"])
+    program = {"do": "program", "digest": "d1", "script": "mine.py", "function": "program", "lock": None, "hold_s": 9.0}
+    folder = tmp_path / "nfold" / "programs" / "d1"
+    folder.mkdir(parents=True)
+    alone.hello()
+    starts = []
+    for order in (program, program, program | {"function": "other"}):
+        alone.hold(60.0)
+        alone.far.send(order)
+        while alone.far.receive()[0]["is"] != "holds":
+            pass
+        starts.append(alone.agent._launcher)
+        alone.another()
+        assert alone.hello()[0]
+    assert starts[0] is starts[1] is not starts[2]

@@ -18,6 +18,7 @@ from nfold.verbs.options.keywords import takes_options
 from nfold.verbs.options.option_checks import Options, Wishes, check_faults, check_out
 from nfold.verbs.run_folder.files import MODEL
 from nfold.verbs.run_folder.folder import RunFolder
+from nfold.verbs.run_folder.held_hosts import forget_held
 from nfold.verbs.run_folder.missed_best import keep_missed_best
 from nfold.verbs.running.going_on import resumed_of, resumed_options
 from nfold.verbs.running.held_run import hosts_back
@@ -218,6 +219,10 @@ def _go_on(
         folder.clear_halves()
         held, back = hosts_back(folder, wishes, observer.noted, must_hold=must_hold)
         steps_done = folder.last_step
+        if held and (complete := _complete_run(folder, wishes)):
+            forget_held(folder.path)
+            folder.release()
+            return complete
         wishes = {**held.wishes, **wishes} if held else wishes
         options, resumed = resumed_of(folder, wishes, len(back))
         source = _source_of(folder, program)

@@ -23,7 +23,7 @@ class Pool:
     def places_come(self) -> frozenset[int]:
         return frozenset({0, 1})
 
-    def call_back(self, agent: Any) -> None:
+    def call_back(self, agent: Any, why: str) -> None:
         self.left.append(agent.name)
 
 

@@ -47,6 +47,7 @@ from nfold.launch.stopping import hearing
 from nfold.launch.template import Template
 from nfold.machine.user_folders import cache_folder
 from nfold.runtime.control.channel import ChannelClosed, Message, SocketChannel, connect
+from nfold.runtime.control.returning_channel import DIAL_AGAIN_S
 from nfold.runtime.rank.heartbeat import Heartbeat
 from nfold.transport.connecting.listener import Address
 from nfold.transport.connecting.token_proof import AGENT
@@ -93,7 +94,7 @@ class Agent:
         self._wanted: Message = {}
         self._is_leaving = False
         self._mpi = mpi
-        self._holding = Holding(lambda: connect(*address, settings.token, AGENT, DIAL_S))
+        self._holding = Holding(lambda: connect(*address, settings.token, AGENT, DIAL_AGAIN_S))
         self._members: dict[int, threading.Thread] = {}
         """Those that run, and who waits for their end."""
         self._template: Template | None = None
@@ -104,6 +105,7 @@ class Agent:
         """Obey until told to stop; return the exit code. Nothing that it started is left."""
         try:
             while (code := self._serve()) is None:
+                self._channel.close()  # so that nothing seems to be heard there
                 channel = None if self._is_leaving else self._holding.another()
                 if channel is None:
                     return EXIT_LOST

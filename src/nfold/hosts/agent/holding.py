@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 from nfold.core.text.units import seconds
 from nfold.runtime.control.channel import ChannelClosed, SocketChannel
-
-RETRY_S = 0.2
+from nfold.runtime.control.returning_channel import RETRY_S
 
 
 class Holding:

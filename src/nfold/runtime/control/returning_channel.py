@@ -16,6 +16,8 @@ from collections.abc import Callable
 from nfold.runtime.control.channel import ChannelClosed, ControlChannel, Message
 
 RETRY_S = 0.2
+DIAL_AGAIN_S = 3.0
+"""How long another coordinator has for each answer. Nobody waits longer for a machine that is down: it may come up."""
 TOLD_AGAIN_S = 3.0
 """Steps that were told so long before the loss, or less, are told again."""
 _UNASKED = frozenset({"hello", "alive", "steps", "holding", "failed"})

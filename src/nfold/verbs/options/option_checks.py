@@ -154,7 +154,7 @@ class Options(RunOptions):
             "--listen": self.listen,
             "--python": self.python,
         }
-        given |= {"--hosts-for": self.hosts_for, "--cpus": self.cpus}
+        given |= {"--hosts-for": self.hosts_for, "--hold-for": self.hold_for, "--cpus": self.cpus}
         given |= {"--env": self.env, "--transport": None if self.transport == "tcp" else self.transport}
         typed = [f"{flag} {shlex.quote(str(value))}" for flag, value in given.items() if value is not None]
         return " ".join([*typed, *(["--gang"] if self.gang else [])])

@@ -12,13 +12,11 @@ from nfold.launch.local_launcher import TOKEN_VARIABLE
 from nfold.launch.orphans import end_with_parent, outlive_parent
 from nfold.runtime.control.channel import ChannelClosed, ControlChannel, connect
 from nfold.runtime.control.orders import Orders
-from nfold.runtime.control.returning_channel import ReturningChannel
+from nfold.runtime.control.returning_channel import DIAL_AGAIN_S, ReturningChannel
 from nfold.runtime.data.torch_compiler import leave_compiler_out
 from nfold.runtime.rank.heartbeat import Heartbeat
 from nfold.runtime.rank.rank_tools import Wiring
 
-DIAL_S = 10.0
-"""For each answer of another coordinator."""
 Wire = Callable[[argparse.Namespace, str, str], Wiring]
 """Of what the process was told, the address at which other ranks reach it, and the job's token."""
 
@@ -52,7 +50,7 @@ def be_rank(words: Sequence[str], wire: Wire, *, leave: Callable[[], object] = l
         if not arguments.hold_for
         else ReturningChannel(
             connected,
-            lambda: connect(host, int(port), token, arguments.member, DIAL_S),
+            lambda: connect(host, int(port), token, arguments.member, DIAL_AGAIN_S),
             arguments.hold_for,
             lambda: os.getppid() == arguments.launcher,
         )

@@ -25,7 +25,7 @@ from nfold.verbs.run_folder.files import CHECKPOINT
 from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.run_folder.held_hosts import HeldHosts
 
-BACK_S = 6.0
+BACK_S = 10.0
 """Within which the first host must come back, and within which the others must once one has."""
 LOOK_S = 0.2
 
@@ -72,6 +72,13 @@ class ComingBack:
                 with contextlib.suppress(ChannelClosed):
                     for member in members:
                         channel.send({"do": "release", "member": member})
+
+    def end(self) -> None:
+        """Let agents end: there is nothing left to do."""
+        with self._changed:
+            for channel, _ in self._agents.values():
+                with contextlib.suppress(ChannelClosed):
+                    channel.send({"do": "stop", "grace_s": 0.0})
 
     def hang_up(self) -> None:
         """Let agents dial again."""
@@ -125,6 +132,8 @@ def reunite(
         elif back.names:
             say(f"note: {', '.join(back.names)} held, but nobody can go on from what ranks held there: {result.why}")
         back.end_members()
+        if isinstance(result, Kept) and result.step >= folder.record().total_steps:
+            back.end()
         return back.names
 
 
