@@ -16,8 +16,8 @@ from nfold.planning.residency.model.problem import Problem
 from nfold.planning.residency.model.transfers import Flow, flows
 from nfold.planning.residency.sentences import sentences
 
-LEAST_GAIN = 0.02
-"""Of a run. `auto` moves nothing for less: predictions are no nearer than that."""
+LEAST_GAIN = 0.05
+"""Of a run. `auto` and `joint` move nothing for less: predictions are no nearer than that."""
 ENOUGH = 0.05
 """Of a run. A batch is made no larger for less."""
 TIME_LIMIT_S = 60.0
@@ -100,9 +100,10 @@ def _choices(problem: Problem, stays: Choice | None, method: Method, time_limit_
         return [integer(problem, time_limit_s)]
     if method == "nothing":
         return [_staying(stays)]
-    if method != "auto":
-        return [UNLIMITED[method](problem)]
-    return [*([stays] if stays else []), *(UNLIMITED[name](problem) for name in ("waterfill", "overlap", "joint"))]
+    if method == "auto":
+        return [*([stays] if stays else []), *(UNLIMITED[name](problem) for name in ("waterfill", "overlap", "joint"))]
+    found = UNLIMITED[method](problem)
+    return [stays, found] if method == "joint" and stays else [found]
 
 
 def _staying(stays: Choice | None) -> Choice:
