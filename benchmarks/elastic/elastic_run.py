@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +18,76 @@ TICK = threading.Event()
 INVITATION = re.compile(r"nfold join (\S+) --token-file (\S+)")
 
 
-class ElasticRun:
-    """`nfold train` that waits for hosts to join by hand, and those hosts."""
+class NfoldRun:
+    """`nfold train`, and what its folder says of it."""
 
-    def __init__(self, script: Path, folder: Path, *flags: str) -> None:
-        """Start it; nobody has joined yet.
+    def __init__(self, script: Path, folder: Path, *flags: str, environment: Mapping[str, str] | None = None) -> None:
+        """Start it.
 
         Args:
             script: trains.
             folder: of the run; what it says is kept beside it.
             flags: of `nfold train`.
+            environment: more variables of its process.
         """
         self.folder, self.said = folder, folder.with_suffix(".said")
-        self.hosts: dict[str, subprocess.Popen[bytes]] = {}
         cache = str(folder.with_name("cache"))  # agents keep the program there
-        self._environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": cache}
+        given = {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": cache, **(environment or {})}
+        self._environment = {**os.environ, **given}
         folder.parent.mkdir(parents=True, exist_ok=True)
-        command = ["train", str(script), "--listen", "127.0.0.1:0", *flags, "--out", str(folder)]
         with self.said.open("wb") as said:
-            self.process = self._start(command, said)
+            self.process = self._start(["train", str(script), *flags, "--out", str(folder)], said)
+
+    def steps(self) -> list[dict[str, Any]]:
+        """Return the steps of the run's history so far: step, loss, seconds of training."""
+        return [line for line in self._lines("history.jsonl") if not line["metrics"]]
+
+    def evaluations(self) -> list[dict[str, Any]]:
+        """Return the evaluations of the run's history so far."""
+        return [line for line in self._lines("history.jsonl") if line["metrics"]]
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return the hosts that came and went, as far as their rows are complete."""
+        return self._lines("events.jsonl")
+
+    @property
+    def last_step(self) -> int:
+        """The last step that was reported."""
+        steps = self.steps()
+        return steps[-1]["step"] if steps else 0
+
+    def until(self, holds: Callable[[], bool], within_s: float) -> bool:
+        """Wait until something holds; return whether it did in time, and before the run ended."""
+        deadline_s = time.monotonic() + within_s
+        while time.monotonic() < deadline_s and self.process.poll() is None:
+            if holds():
+                return True
+            TICK.wait(0.1)
+        return holds()
+
+    def close(self) -> None:
+        """End the run."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+    def _lines(self, name: str) -> list[dict[str, Any]]:
+        path = self.folder / name
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def _start(self, arguments: list[str], said: Any) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-m", "nfold.cli.main", *arguments]
+        return subprocess.Popen(command, env=self._environment, stdout=subprocess.DEVNULL, stderr=said)
+
+
+class ElasticRun(NfoldRun):
+    """One that waits for hosts to join by hand, and those hosts."""
+
+    def __init__(self, script: Path, folder: Path, *flags: str) -> None:
+        """Start it; nobody has joined yet."""
+        super().__init__(script, folder, "--listen", "127.0.0.1:0", *flags)
+        self.hosts: dict[str, subprocess.Popen[bytes]] = {}
         self._address, self._token_file = self._invitation()
 
     def join(self, name: str) -> None:
@@ -74,37 +126,13 @@ class ElasticRun:
         there = {*re.findall(r"(\S+) \([\d.]+ cores", told), *re.findall(r"^(\S+) has joined:", told, re.MULTILINE)}
         return [name for name, host in self.hosts.items() if name in there and host.poll() is None]
 
-    def history(self) -> list[dict[str, Any]]:
-        """Return the whole lines of the run's history so far: step, loss, seconds of training."""
-        path = self.folder / "history.jsonl"
-        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]
-
-    def events(self) -> list[dict[str, Any]]:
-        """Return the hosts that came and went so far."""
-        path = self.folder / "events.jsonl"
-        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]
-
-    def until_step(self, step: int, within_s: float) -> bool:
-        """Wait until a step is done; return whether it was in time, and before the run ended."""
-        deadline_s = time.monotonic() + within_s
-        while time.monotonic() < deadline_s and self.process.poll() is None:
-            if (history := self.history()) and history[-1]["step"] >= step:
-                return True
-            TICK.wait(0.1)
-        return False
-
     def close(self) -> None:
         """End the run and all its hosts."""
-        for each in (self.process, *self.hosts.values()):
-            if each.poll() is None:
-                each.kill()
-            each.wait()
-
-    def _start(self, arguments: list[str], said: Any) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", "nfold.cli.main", *arguments]
-        return subprocess.Popen(command, env=self._environment, stdout=subprocess.DEVNULL, stderr=said)
+        super().close()
+        for host in self.hosts.values():
+            if host.poll() is None:
+                host.kill()
+            host.wait()
 
     def _invitation(self) -> tuple[str, str]:
         while self.process.poll() is None:

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from safetensors.torch import load_file
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
-from elastic_run import TICK, ElasticRun, children  # noqa: E402  a script's siblings are found only after this
+from elastic_run import TICK, ElasticRun, NfoldRun, children  # noqa: E402  a script's siblings are found only after this
 from environment import write  # noqa: E402
 
 SCRIPT = HERE / "program.py"
@@ -101,12 +102,11 @@ def _held(pid: int) -> dict[str, int]:
 
 
 def undisturbed(steps: int, folder: Path) -> dict[str, Any]:
-    """Return the parameters and history of a run of one rank that nobody disturbs."""
+    """Return the parameters and metrics of a run of one rank that nobody disturbs."""
     os.environ["READ_S"] = "0"
-    run = ElasticRun(SCRIPT, folder, "-n", "1", "--strategy", "single", "--chunks", str(MOST), "--steps", str(steps))
-    run.join("alone")
+    run = NfoldRun(SCRIPT, folder, "-n", "1", "--strategy", "single", "--chunks", str(MOST), "--steps", str(steps))
     run.process.wait()
-    return {"parameters": load_file(folder / "model.safetensors"), "history": run.history()}
+    return {"parameters": load_file(folder / "model.safetensors"), "metrics": run.evaluations()[-1]["metrics"]}
 
 
 def soak(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -117,37 +117,36 @@ def soak(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     played = Soak(run, random.Random(given.seed))
     played.begin()
     try:
-        is_hung = not run.until_step(1, HUNG_S)
+        is_hung = not run.until(lambda: run.last_step > 0, HUNG_S)
         while not is_hung and run.process.poll() is None:
-            step, begin_s = last_step(run), time.monotonic()
+            step, begin_s = run.last_step, time.monotonic()
             print(
                 f"{step:6} {played.disturb():20} {played.measure() if run.process.poll() is None else ''}", flush=True
             )
             TICK.wait(random.uniform(given.least_s, given.most_s))
-            is_hung = not run.until_step(step + 1, HUNG_S - (time.monotonic() - begin_s)) and run.process.poll() is None
+            left_s = HUNG_S - (time.monotonic() - begin_s)
+            is_hung = not run.until(partial(_is_past, run, step), left_s) and run.process.poll() is None
         if is_hung:
-            sys.exit(f"no step for {HUNG_S:.0f} s after step {last_step(run)}; {run.process.pid} is left as it is")
+            sys.exit(f"no step for {HUNG_S:.0f} s after step {run.last_step}; {run.process.pid} is left as it is")
         if run.process.wait(SETTLED_S):
             sys.exit(f"it ended with {run.process.returncode}: {run.said.read_text()[-2000:]}")
     finally:
         if run.process.poll() is not None:
             run.close()
-    steps = [line["step"] for line in run.history()]
+    steps = [line["step"] for line in run.steps()]
     return {
         "steps": len(steps),
         "each_once": steps == list(range(1, given.steps + 1)),
         "done": dict(played.done),
         "kept_in_ledger": dict(Counter(event["kind"] for event in run.events())),
         "held": played.sizes,
-        "history": run.history(),
+        "metrics": run.evaluations()[-1]["metrics"],
         "parameters": load_file(folder / "model.safetensors"),
     }
 
 
-def last_step(run: ElasticRun) -> int:
-    """Return the last step that was reported."""
-    history = run.history()
-    return history[-1]["step"] if history else 0
+def _is_past(run: NfoldRun, step: int) -> bool:
+    return run.last_step > step
 
 
 def main() -> None:
@@ -168,11 +167,7 @@ def main() -> None:
         alone = undisturbed(given.steps, where / "alone")
     theirs, own = found.pop("parameters"), alone["parameters"]
     found["largest_difference"] = max(float((theirs[name] - own[name]).abs().max()) for name in own)
-    accuracies = [
-        next((line["metrics"] for line in history[::-1] if line["metrics"]), {})
-        for history in (found.pop("history"), alone["history"])
-    ]
-    found |= {"metrics": accuracies[0], "metrics_undisturbed": accuracies[1]}
+    found["metrics_undisturbed"] = alone["metrics"]
     write(found, __file__)
     print({name: value for name, value in found.items() if name != "held"})
     if not found["each_once"] or found["largest_difference"] > EQUAL:

@@ -52,6 +52,7 @@ class AgentPool:
         hold_s: float = 0.0,
         came: Callable[[HostAgent], None] = lambda agent: None,
         leaves: Callable[[int, str], None] = lambda member, why: None,
+        taken: Callable[[HostAgent], None] = lambda agent: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
@@ -64,8 +65,10 @@ class AgentPool:
         hold_s: how long agents and members wait for another coordinator when this one is gone; see `hold`.
         came: is told of each agent that holds the program and is not among the first; see `next_ready`.
         leaves: is told of each member whose host wants it to leave in order, and why.
+        taken: is told of each agent that is gone because its host was taken away.
         clock: gives seconds.
         """
+        self._taken = taken
         self._torch_comes, self._leave_s, self._hold_s = torch_comes, leave_s, hold_s
         self._hosts, self._came, self._leaves = hosts, came, leaves
         self._output, self._say, self._lost, self._clock = output, say, lost, clock
@@ -114,7 +117,7 @@ class AgentPool:
             agent = self._agents[place] = HostAgent(
                 place, name, facts, channel, channel.far_host, facts.time_s - now, launched_at=now - facts.age_s
             )
-            agent.came_by = "joined by hand" if hello["place"] is None else "its place was granted"
+            agent.is_placed = hello["place"] is not None
             if skewed := tell_skew(agent):
                 self._say(skewed)
             self._come.add(place)
@@ -358,10 +361,13 @@ class AgentPool:
             if agent in self._ready:
                 self._ready.remove(agent)
             lost = [] if is_expected else [member for member, home in self._homes.items() if home is agent]
+            agent.is_taken = not self._is_closed and (agent.is_taken or not is_expected)
             self.lost += [] if is_expected else [agent]
             self._changed.notify_all()
         for member in lost:
             self._lost(member, self.ended(member, 0.0) or agent.gone)
+        if agent.is_taken:
+            self._taken(agent)
 
     def _hear(self, agent: HostAgent, message: Message, blob: bytes) -> None:
         match message["is"]:
@@ -382,6 +388,7 @@ class AgentPool:
                         self._came(agent)
                     self._changed.notify_all()
             case "leaving" if self._hosts is not None:
+                agent.is_taken = not agent.is_leaving
                 self.call_back(agent, message["why"])
             case "ended":
                 with self._changed:

@@ -155,7 +155,7 @@ class Rank:
             self._replica = self._build(plan, own, graph, checkpoint, placed)
             dataset = process.datasets["train"]
             self._own_weights = OwnWeights(process.the_program, self._replica.model, dataset, graph)
-        self._state_handing.end_reading()
+        self._state_bytes += self._state_handing.end_reading()
         if process.owns_process:
             settle()
         self._built_s, self._built_cpu_s = process.clock(), time.process_time()
