@@ -72,7 +72,7 @@ class Options(RunOptions):
         self._check_place()
         hold_s_of(self.hosts, self.hold_for)
         if self.hosts is not None:
-            check_range(self.hosts, self, len(self.rank_nodes) or self.hosts.least)
+            check_range(self.hosts, self, len(self.rank_nodes) or self.num_nodes or self.hosts.least)
         check_staleness(self.strategy, self.staleness, aware=self.staleness_aware)
         check_chunks(self.strategy, self.workers, self.chunks)
         if self.device not in DEVICES:
