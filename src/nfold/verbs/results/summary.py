@@ -61,6 +61,8 @@ class RunOutcome:
     staleness: dict[str, int] = field(default_factory=dict)
     placed: PlacedData | None = None
     """Where its data live; None: every rank reads all of them."""
+    moves_samples: bool = False
+    """Whether samples began to move: the run can go on with those that have come, though no step is done."""
     moved: list[Moved] = field(default_factory=list)
     """Samples that came to ranks."""
     events: list[MemberEvent] = field(default_factory=list)

@@ -200,6 +200,10 @@ class RunFolder(WholeFiles):
         """Say how to go on from the checkpoint."""
         return f"The checkpoint of step {step} is kept; {when}go on with: {self.resume_command}"
 
+    def tell_samples(self, when: str = "") -> str:
+        """Say how to go on before the first checkpoint, with the samples that have come to their nodes."""
+        return f"Samples that have moved stay where they are; {when}fetch the rest and train with: {self.resume_command}"
+
     @property
     def log(self) -> Path:
         """The path of the file that takes what ranks print."""

@@ -160,6 +160,7 @@ class JobRecorder:
         self._check_disk(planned)
         if self._resumed is None:
             self._save_plan()
+        outcome.moves_samples = outcome.placed is not None and bool(outcome.placed.runs[-1].moves)
         outcome.foretold = planned.foretold
         self._observer.planned(planned, self._folder.path if self._folder else None)
 

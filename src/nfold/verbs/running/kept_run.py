@@ -25,8 +25,8 @@ class KeptRun:
     @property
     def goes_on(self) -> bool:
         """Whether it can be resumed."""
-        has_checkpoint = bool(self.step) and self.folder is not None
-        return has_checkpoint and not self.unkept and isinstance(self.source, ProgramSource)
+        is_begun = bool(self.step) or self.outcome.moves_samples
+        return is_begun and self.folder is not None and not self.unkept and isinstance(self.source, ProgramSource)
 
     def told(self, *, plan_only: bool) -> str:
         """Say how far the run came and how to go on."""
@@ -37,12 +37,12 @@ class KeptRun:
             return done
         if self.unkept:
             return f"{done} The run cannot be resumed: {self.unkept}"
-        return f"{done} {self.told_checkpoint() if self.step else 'There is no checkpoint.'}"
+        return f"{done} {self.told_going_on() if self.goes_on else 'There is no checkpoint.'}"
 
-    def told_checkpoint(self, when: str = "") -> str:
-        """Say how to go on from the checkpoint."""
-        assert self.folder is not None, "without a folder there is no checkpoint"
-        return self.folder.tell_checkpoint(self.step, when)
+    def told_going_on(self, when: str = "") -> str:
+        """Say how to go on from the checkpoint, or where none is kept yet with the samples that have come."""
+        assert self.folder is not None, "without a folder nothing is kept"
+        return self.folder.tell_checkpoint(self.step, when) if self.step else self.folder.tell_samples(when)
 
     def take_model_of_checkpoint(self, error: NfoldError) -> bool:
         """Write the model of a run that failed after its last step, as an evaluation may; tell if it is there."""

@@ -28,7 +28,7 @@ from nfold.verbs.ranks.starting import check_room, forking, own_threads, tell_tr
 from nfold.verbs.results.pages import write_documents
 from nfold.verbs.results.phases import ENDING, SUMMING_UP, Phases
 from nfold.verbs.results.summary import RunOutcome, summarise, typed
-from nfold.verbs.run_folder.files import CHECKPOINT, MODEL
+from nfold.verbs.run_folder.files import CHECKPOINT, MODEL, PLACE
 from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.run_folder.held_hosts import HeldHosts, forget_held
 from nfold.verbs.running.held_run import hold
@@ -268,9 +268,9 @@ class Job:
         if self.outcome.total_steps and kept.step >= self.outcome.total_steps and not self._model_is_kept:
             self._model_is_kept = kept.take_model_of_checkpoint(error)
         is_over = self._model_is_kept and not self.outcome.interrupted
-        is_there = (self.folder.path / CHECKPOINT).exists()  # somebody may have removed the folder
+        is_there = (self.folder.path / (CHECKPOINT if kept.step else PLACE)).exists()  # somebody may have removed it
         if kept.goes_on and is_there and not (self._is_refused or is_over):
-            error.add_note(kept.told_checkpoint("once this is mended, " if error.recurs else ""))
+            error.add_note(kept.told_going_on("once this is mended, " if error.recurs else ""))
         self._log_matters &= self.folder.log.exists() and self.folder.log.stat().st_size > 0
         if self._log_matters:
             error.add_note(f"The log has the tracebacks and what the ranks printed: {self.folder.log}")
@@ -284,8 +284,9 @@ class Job:
             self._recorder.note(f"note: {error.filename} is half written and cannot be removed: {error.strerror}")
         finally:
             try:
-                has_trained = self.outcome.losses or (self._resumed is not None and not self._is_refused)
-                if not (has_trained or self._log_matters):
+                has_begun = self.outcome.losses or self.outcome.moves_samples
+                goes_on = has_begun or (self._resumed is not None and not self._is_refused)
+                if not (goes_on or self._log_matters):
                     folder.discard()
                     self._live.forget()
             finally:
