@@ -20,13 +20,13 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 sys.path.insert(0, str(HERE.parents[1]))
 from environment import write  # noqa: E402  a script's siblings are found only after this
-from program import HELD, item, write_photos  # noqa: E402
 
 from nfold.core import codec  # noqa: E402
 from nfold.core.residency import PlacedData  # noqa: E402
 from nfold.runtime.samples.journal import Entry, journal_of  # noqa: E402
 from nfold.runtime.samples.kept_files import KeptFiles  # noqa: E402
 from nfold.runtime.samples.record import item_to_bytes  # noqa: E402
+from program import HELD, item, write_photos  # noqa: E402
 
 VICTIMS = ("the command", "the rank that sends", "a rank that fetches", "the host of a rank that fetches", "all")
 """Killed with SIGKILL."""

@@ -28,9 +28,11 @@ from nfold.runtime.coordinator.members import membership as ms
 from nfold.runtime.coordinator.members.admission import Admission, Standard
 from nfold.runtime.coordinator.members.generations import Generations
 from nfold.runtime.coordinator.members.membership import Decision, Membership
+from nfold.runtime.coordinator.members.placed_regrouping import PlacedRegrouping
 from nfold.runtime.coordinator.members.regrouping import Regrouping
 from nfold.runtime.coordinator.members.succession import Succession
 from nfold.runtime.coordinator.placing.inventories import check_begun
+from nfold.runtime.coordinator.placing.living_data import LivingData
 from nfold.runtime.coordinator.placing.placing import Placing
 from nfold.runtime.coordinator.plan_trials import try_all
 from nfold.runtime.coordinator.preparation import Preparation
@@ -301,11 +303,10 @@ class Coordinator:
             yield from placing.move(per_epoch)
         if self._settings.checkpoint_every == 0:
             self._membership.fix(NO_CHECKPOINTS)
-        if self._placed:
-            self._membership.fix(DATA_LIVE_HERE)
-        self._requests.say(*self._admission.open(Standard(self._preparation.load_order(), facts, recipe)))
+        living = None if placing is None else self._let_live(placing)
+        self._requests.say(*self._admission.open(Standard(self._preparation.load_order(), facts, recipe, living)))
         self._trains = self._settings.hosts is not None
-        succession = self._succession(facts)
+        succession = self._succession(facts, living)
         return (yield from succession.play(known, facts, recipe, self._checkpoint, self._first_step))
 
     def _go_on_with(self, settings: JobSettings) -> None:
@@ -330,9 +331,10 @@ class Coordinator:
                     "train_data=nfold.local_data(...), or add `samples` to the nodes of --emulate."
                 )
             return None
-        if settings.hosts is not None:
+        if settings.hosts is not None and settings.place in (None, "nothing"):
             raise PlanError(
-                f"--nodes {settings.hosts}: where data live on nodes, the hosts of a run stay the same. Use --nodes "
+                f"--nodes {settings.hosts}: data live on nodes and stay there, so the hosts of the run stay the same. "
+                f"Add --place auto, which lets samples follow hosts that come and go, or use --nodes "
                 f"{settings.hosts.least}."
             )
         if settings.trials:
@@ -340,12 +342,25 @@ class Coordinator:
         nodes = settings.nodes or tuple(self._membership.member(number).host for number in self._membership.ranks)
         return Placing(settings, self._requests, self._generations, ready, nodes, self._first_step)
 
-    def _succession(self, facts: Ready) -> Succession:
+    def _let_live(self, placing: Placing) -> LivingData:
+        """Return the data of the members that train; say whose leaving would end the run."""
+        living = placing.living(self._membership.ranks)
+        if self._settings.hosts is None:
+            self._membership.fix(DATA_LIVE_HERE)
+        for number, why in living.indispensable(self._membership.ranks).items():
+            self._membership.need(number, why)
+            if self._settings.hosts is not None:
+                host = self._membership.member(number).host
+                self._requests.say(cmd.Noted(f"note: if {host} is to leave, it will not be let go alone, {why}"))
+        return living
+
+    def _succession(self, facts: Ready, living: LivingData | None) -> Succession:
         training = Training(
             self._settings, self._planning.run_steps(facts), averages_of(facts), self._best, self._steering,
             self._requests, self._postmortem, self._hand_over,
             evaluates=bool(facts["has_test"]) and self._settings.evaluate,
         )  # fmt: skip
-        regrouping = Regrouping(self._settings, self._cores, self._requests, self._generations, self._membership)
+        shared = (self._settings, self._cores, self._requests, self._generations, self._membership)
+        regrouping = Regrouping(*shared) if living is None else PlacedRegrouping(*shared, living)
         given = (self._settings, self._planning, self._requests, self._membership)
-        return Succession(*given, self._generations, regrouping, training, self._hand_over, self._placed)
+        return Succession(*given, self._generations, regrouping, training, self._hand_over, living)

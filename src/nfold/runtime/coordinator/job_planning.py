@@ -89,7 +89,7 @@ class JobPlanning:
             *mean_notes(ready["not_means"], run_steps),
             *fade_notes(ready["schedule_fade"], run_steps),
             *first_step_notes(chosen, settings.first_step_limit_s),
-            *room_notes(None if settings.plan_only else settings.hosts, chosen.chunks),
+            *room_notes(None if settings.plan_only or settings.place else settings.hosts, chosen.chunks),
             *time_notes(run_steps, step_s, limit_s, every),
             *grant_notes(None if settings.plan_only else settings.grant, run_steps, step_s, limit_s, every),
         )
@@ -167,10 +167,10 @@ class JobPlanning:
 
 
 def with_placed(ready: Ready, placed: Sequence[PlacedRun]) -> Ready:
-    """Return what ranks told, with the chunks and shares of samples that are trained on where they live."""
+    """Return what ranks told, with the chunks and shares of samples that are trained on where they live, by threads."""
     if not placed:
         return ready
-    return {**ready, "chunks": len(placed[-1].members), "chunk_shares": shares_of(placed[-1])}
+    return {**ready, "loaders": 0, "chunks": len(placed[-1].members), "chunk_shares": shares_of(placed[-1])}
 
 
 def build_orders(

@@ -181,6 +181,7 @@ class Worker:
         if not process.owns_process:  # where ranks are threads, a debugger shall see the reading
             process.program = replace(process.program, loaders=0)
         train, source = load_train(process.program, order)
+        loaders = process.program.loaders
         if source is not None:  # others come later; processes that read would never have them
             process.program = replace(process.program, loaders=0, train_data=lambda: process.datasets["train"])
         process.node, process.datasets = order["node"], {"train": train}
@@ -193,7 +194,7 @@ class Worker:
         told = process.told = facts_of(process.program, process.datasets)
         process.loader_pool.wanted(process.program.loaders, process.program.seed, told["items"])
         if source is not None:
-            told["inventory"] = codec.encode(inventory_of(source, train))
+            told |= {"inventory": codec.encode(inventory_of(source, train)), "loaders": loaders}
         plays = process.member == 0 and source is None  # where data live on nodes, all have told theirs first
         schedule = play_schedule(process.program, len(train), order["steps"]) if plays else {}
         return {**told, "autocast": written.autocast, "most_threads": most_threads, "not_means": not_means, **schedule}

@@ -344,8 +344,8 @@ class Options(RunOptions):
             )
 
     def _room(self) -> dict[str, int]:
-        """The chunks of a batch where nobody says how many: as many as hosts may ever train."""
-        return {} if self.hosts is None else {"default_chunks": self.hosts.most}
+        """The chunks of a batch where nobody says how many: as many as hosts may ever train, or one where data live."""
+        return {} if self.hosts is None or self.place is not None else {"default_chunks": self.hosts.most}
 
     def _cluster_at_first(self) -> Cluster | None:
         """The emulated nodes that the run begins with."""

@@ -202,7 +202,9 @@ class RunFolder(WholeFiles):
 
     def tell_samples(self, when: str = "") -> str:
         """Say how to go on before the first checkpoint, with the samples that have come to their nodes."""
-        return f"Samples that have moved stay where they are; {when}fetch the rest and train with: {self.resume_command}"
+        return (
+            f"Samples that have moved stay where they are; {when}fetch the rest and train with: {self.resume_command}"
+        )
 
     @property
     def log(self) -> Path:

@@ -112,9 +112,7 @@ def resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
             f"Leave out --chunks {asked}."
         )
     recorded, given = _recorded(folder, record), _given(wishes)
-    if is_range(given.get("nodes")):
-        recorded |= {"workers": None, "servers": 0, "nodes": given["nodes"], "on": given.get("on", record.on)}
-        recorded |= {"listen": given.get("listen"), "fault": given.get("fault", ())}
+    recorded |= _range_of(given, record)
     saved = Options(**recorded, chunks=chunks)
     if given.get("workers", 1) > chunks and given.get("strategy", record.strategy) not in (AUTO, Single.name, *PLACING):
         raise PlanError(
@@ -137,9 +135,18 @@ def _placed_options(folder: RunFolder, record: JobRecord, wishes: Wishes) -> Opt
             "with data that live on nodes, each node that trains has a chunk of every batch. "
             f"Leave out --chunks {wishes['chunks']}."
         )
+    recorded |= _range_of(given, record)
     if given.get("emulate") is not None:
         recorded |= {"workers": None, "emulate": None}  # a rank for each node, however many there are now
     return Options(**recorded | given)
+
+
+def _range_of(given: dict[str, Any], record: JobRecord) -> dict[str, Any]:
+    """Return what hosts that come and go, as is asked for now, change of a record."""
+    if not is_range(given.get("nodes")):
+        return {}
+    hosts = {"nodes": given["nodes"], "on": given.get("on", record.on), "listen": given.get("listen")}
+    return {"workers": None, "servers": 0, **hosts, "fault": given.get("fault", ())}
 
 
 def _recorded(folder: RunFolder, record: JobRecord) -> dict[str, Any]:

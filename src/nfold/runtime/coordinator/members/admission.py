@@ -3,6 +3,8 @@
     hello ──> load ──> ready ──> is it the same program? ──> listen ──> listening: prepared
                                   └─ no: why, and finish
 
+Where data live on nodes, `reside` comes before `listen`.
+
 The others train meanwhile: nothing here waits. Before they train nobody loads beside them, since they are measured.
 """
 
@@ -16,6 +18,7 @@ from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.members import membership as ms
 from nfold.runtime.coordinator.members.membership import Decision, Membership
+from nfold.runtime.coordinator.placing.living_data import LivingData
 from nfold.runtime.coordinator.same_on_all_ranks import Other, check_alike
 from nfold.runtime.coordinator.same_program import check_same_recipe
 
@@ -31,6 +34,8 @@ class Standard:
     ready: dict[str, Any]
     """What the others told of the program."""
     recipe: Recipe
+    living: LivingData | None = None
+    """What lives on the nodes of all members; None: every rank reads all data."""
 
 
 class Admission:
@@ -57,6 +62,9 @@ class Admission:
                 return self._greet(Member(number=number, host=host, pid=message["pid"]))
             case "ready" if self._standard is not None:
                 return self._examine(number, message, self._standard)
+            case "resides" if self._standard is not None and self._standard.living is not None:
+                self._standard.living.resides(number, message)
+                return self._let_listen(number)
             case "listening":
                 return self._prepare(number, message)
             case "failed":
@@ -81,7 +89,7 @@ class Admission:
         if number in self._membership.coming:
             return self._dismiss(number)
         if decision is Decision.STOP:
-            return [cmd.Noted(f"{self._name(number)} is to leave, {TOO_FEW}")]
+            return [cmd.Noted(f"{self._name(number)} is to leave, {self._membership.needed(number) or TOO_FEW}")]
         return []
 
     def see_off(self, left: ev.Left) -> list[cmd.ToShell]:
@@ -114,9 +122,16 @@ class Admission:
     def _examine(self, number: int, ready: dict[str, Any], standard: Standard) -> list[cmd.ToShell]:
         try:
             check_alike(standard.ready, Other(number, has_rank=False), ready)
+            if standard.living is not None:
+                ready = standard.living.welcome(number, self._membership.member(number).host, ready)
             check_same_recipe(standard.ready["batch_size"], standard.recipe, ready)
         except ProgramError as error:
             return self._refuse(number, str(error))
+        if standard.living is not None:
+            return [cmd.Send((number,), standard.living.reside_order(number))]
+        return self._let_listen(number)
+
+    def _let_listen(self, number: int) -> list[cmd.ToShell]:
         return [cmd.Send((number,), {"do": "listen"})]
 
     def _prepare(self, number: int, message: dict[str, Any]) -> list[cmd.ToShell]:

@@ -74,7 +74,7 @@ class Decision(Enum):
     SHRINK = auto()
     """The next generation begins without some, and perhaps with newcomers."""
     STOP = auto()
-    """Too few would stay, where ranks want to leave: the run is kept and ends."""
+    """Too few would stay, or not all that it takes, where ranks want to leave: the run is kept and ends."""
     FAIL = auto()
     """A rank is lost."""
 
@@ -103,6 +103,7 @@ class Membership:
         self._finished: set[int] = set()
         self._left: set[int] = set()
         self._failed: set[int] = set()
+        self._indispensable: dict[int, str] = {}
         self.fixed = ""
 
     def take(self, event: MemberEvent) -> Decision:
@@ -136,7 +137,8 @@ class Membership:
         if self.generation is None or self.fixed or not self.awaited:
             return Decision.GO_ON
         if self.leavers:
-            return Decision.SHRINK if len(self.next_ranks) >= self._least else Decision.STOP
+            can_shrink = len(self.next_ranks) >= self._least and not self._indispensable.keys() & set(self.leavers)
+            return Decision.SHRINK if can_shrink else Decision.STOP
         return Decision.GROW if self.newcomers else Decision.GO_ON
 
     @property
@@ -203,6 +205,14 @@ class Membership:
     def fix(self, why: str) -> None:
         """Give nobody a rank any more, and let no rank leave before the end, for the reason `why`."""
         self.fixed = why
+
+    def need(self, number: int, why: str) -> None:
+        """Let the run be kept and end if a member is to leave, for the reason `why`."""
+        self._indispensable[number] = why
+
+    def needed(self, number: int) -> str:
+        """Return why the run cannot go on without a member; empty: it can."""
+        return self._indispensable.get(number, "")
 
     def enlist(self, numbers: tuple[int, ...]) -> None:
         """Give ranks to members, in this order; all others lose theirs.

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 
 from nfold.core.job import JobSettings, Known, Recipe
 from nfold.core.members import Turnover
-from nfold.core.residency import PlacedRun
 from nfold.runtime.control import commands as cmd
-from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, build_orders
+from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, build_orders, with_placed
 from nfold.runtime.coordinator.members.generation_end import GenerationEnd
 from nfold.runtime.coordinator.members.generations import Generations
 from nfold.runtime.coordinator.members.membership import Membership
+from nfold.runtime.coordinator.members.placed_regrouping import PlacedRegrouping
 from nfold.runtime.coordinator.members.regrouping import Regrouping
 from nfold.runtime.coordinator.placing.beside_training import with_moves
+from nfold.runtime.coordinator.placing.living_data import LivingData
 from nfold.runtime.coordinator.progress import Progress
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.replanning import Replanning, plan_of
@@ -49,10 +50,10 @@ class Succession:
         requests: RankRequests,
         membership: Membership,
         generations: Generations,
-        regrouping: Regrouping,
+        regrouping: Regrouping | PlacedRegrouping,
         training: Training,
         hand_over: HandOver,
-        placed: tuple[PlacedRun, ...] = (),
+        living: LivingData | None = None,
     ) -> None:
         """Args:
         settings: of the job.
@@ -63,9 +64,9 @@ class Succession:
         regrouping: connects the ranks of the next generation.
         training: the steps.
         hand_over: has the state that the next generation goes on from.
-        placed: who trains on which samples, in all generations; empty: all ranks read all.
+        living: who trains on which samples; None: all ranks read all.
         """
-        self._placed = placed
+        self._living = living
         self._progress: Progress | None = None
         self._settings, self._planning, self._requests = settings, planning, requests
         self._membership, self._generations, self._regrouping = membership, generations, regrouping
@@ -129,10 +130,12 @@ class Succession:
             ready: what ranks told of the program.
             recipe: to say what a checkpoint has changed of it, in the first generation of a run that goes on.
         """
+        placed = self._living.runs if self._living is not None else ()
+        ready = with_placed(ready, placed)
         known, chosen, run_steps = beginning.known, plan_of(beginning.known), self._planning.run_steps(ready)
         ranks = tuple(range(chosen.world_size))
-        orders = build_orders(known, chosen, run_steps.total_steps, beginning.header, self._placed, ready["seed"])
-        orders = with_moves(orders, known, chosen, self._placed, beginning.next_step // run_steps.steps_per_epoch)
+        orders = build_orders(known, chosen, run_steps.total_steps, beginning.header, placed, ready["seed"])
+        orders = with_moves(orders, known, chosen, placed, beginning.next_step // run_steps.steps_per_epoch)
         orders = self._hand_over.with_sources(orders)
         built = yield from self._requests.collect(ranks, orders, "built")
         told = dict.fromkeys(note for reply in built.values() for note in reply["notes"])

@@ -4,13 +4,23 @@ Files of users are never removed, so who gave samples away can give them again. 
 came from.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from nfold.core.residency import NodeData, PlacedData, RankSamples, SampleMove, Spans, spans_of
 from nfold.core.text.units import count
 from nfold.errors import ClusterError
 from nfold.planning.residency.model.spans import common, joined, num_samples, union, without
 from nfold.planning.residency.resident_order import runs_before, samples_in
+
+
+class Held(NamedTuple):
+    """Who holds which samples, none of them twice."""
+
+    lists: list[Spans]
+    """Of each rank."""
+    left: Spans
+    """What none of them holds."""
 
 
 def lists_at(kept: PlacedData, step: int, epoch: int, numbers: Sequence[int]) -> list[Spans]:
@@ -25,6 +35,44 @@ def lists_at(kept: PlacedData, step: int, epoch: int, numbers: Sequence[int]) ->
     Raises:
         ClusterError: samples live on nodes that are not there any more.
     """
+    held = held_at(kept, step, epoch, numbers)
+    _check_none_left(kept, held.left)
+    return held.lists
+
+
+def lists_beside_leavers(
+    kept: PlacedData, step: int, epoch: int, numbers: Sequence[int], leavers: Collection[int]
+) -> list[Spans]:
+    """Return the same while some are still there that are to leave: they hold what nobody has who stays.
+
+    Args:
+        kept: see `lists_at`.
+        step: see there.
+        epoch: see there.
+        numbers: of each rank's member, leavers among them.
+        leavers: those that are to leave.
+
+    Raises:
+        ClusterError: samples live on nodes that are not there any more.
+    """
+    stay, going = ([each for each in numbers if (each in leavers) == leaves] for leaves in (False, True))
+    held = held_at(kept, step, epoch, stay)
+    lists, left = dict(zip(stay, held.lists, strict=True)), held.left
+    for number, spans in zip(going, held_at(kept, step, epoch, going).lists, strict=True):
+        lists[number] = common(spans, left)
+        left = without(left, spans)
+    _check_none_left(kept, left)
+    return [lists[number] for number in numbers]
+
+
+def pinned_first(lists: Sequence[Spans], pinned: Sequence[Spans]) -> list[Spans]:
+    """Return lists in the order in which a plan takes from their ends: what is pinned on each node comes first."""
+    pairs = zip(lists, pinned, strict=True)
+    return [joined((*common(spans, first), *without(spans, first))) for spans, first in pairs]
+
+
+def held_at(kept: PlacedData, step: int, epoch: int, numbers: Sequence[int]) -> Held:
+    """Return which samples each rank holds, and which none does; see `lists_at`."""
     assigned: dict[int, RankSamples] = {}
     coming: dict[int, Spans] = {}
     for run in runs_before(kept.runs, step)[-1:]:
@@ -48,8 +96,7 @@ def lists_at(kept: PlacedData, step: int, epoch: int, numbers: Sequence[int]) ->
         own = common(left, _own(kept, number))
         lists[rank] = joined((*lists[rank], *own))
         left = without(left, own)
-    _check_none_left(kept, left)
-    return lists
+    return Held(lists, left)
 
 
 def repairs(kept: PlacedData, lists: Sequence[Spans], numbers: Sequence[int]) -> tuple[SampleMove, ...]:

@@ -3,7 +3,7 @@
 reside ──> lend ──> (the program is measured) ──> decide ──> (planned) ──> move ──> who gave all away leaves
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from nfold.core.residency import PlacedData, PlacedRun, SampleMove, Spans, spans
 from nfold.core.text.units import duration, size
 from nfold.errors import ClusterError, PlanError
 from nfold.planning.residency.best_place import place
-from nfold.planning.residency.model.spans import common, joined, num_samples, without
+from nfold.planning.residency.model.spans import num_samples
 from nfold.planning.residency.model.traffic import traffic_kind
 from nfold.planning.residency.node_inventory import SampleCosts, data_key
 from nfold.planning.residency.placed_chunks import check_least
@@ -32,12 +32,21 @@ from nfold.runtime.coordinator.placing.inventories import (
     numbered,
     why_pinned,
 )
-from nfold.runtime.coordinator.placing.kept_placement import lists_at, refuse_pinned_elsewhere, repairs, stages
+from nfold.runtime.coordinator.placing.kept_placement import (
+    lists_at,
+    pinned_first,
+    refuse_pinned_elsewhere,
+    repairs,
+    stages,
+)
+from nfold.runtime.coordinator.placing.living_data import LivingData
 from nfold.runtime.coordinator.placing.loans import lendable, loans_of, pinned_of
+from nfold.runtime.coordinator.placing.move_orders import added, move_orders, moved_of
 from nfold.runtime.coordinator.placing.question import question_of
+from nfold.runtime.coordinator.placing.residing import reside_order
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 
-NO_LOADERS = "note: --loaders is not used: where data live on nodes, others come later, and a thread of each rank reads"
+NO_LOADERS = "note: loaders are not used: where data live on nodes, others come later, and a thread of each rank reads"
 LENT_WITHIN_S = 60.0
 MOVING = "moving data"
 """What that is called in a run's ledger."""
@@ -81,7 +90,7 @@ class Placing:
         self._key = self._kept.key if self._kept else data_key(inventories, settings.run)
         self._found = tuple(self._members[number] for number in self._numbers)
         self._batch_size = ready[0]["batch_size"]
-        if settings.loaders:
+        if ready[0]["loaders"]:
             requests.say(cmd.Noted(NO_LOADERS))
         if self._method != "nothing":
             requests.say(*(cmd.Noted(note) for note in why_pinned(inventories)))
@@ -96,6 +105,17 @@ class Placing:
         """Who trains on which samples, stretch by stretch."""
         return self.data.runs if self.data else ()
 
+    def living(self, members: Sequence[int]) -> LivingData:
+        """Return the data of those who train, once others were let go.
+
+        Args:
+            members: of the job, by rank.
+        """
+        assert self.data is not None, "it is decided before anybody trains"
+        numbers = dict(zip(members, self.runs[-1].members, strict=True))
+        costs = dict(zip(self._numbers, self._costs, strict=True))
+        return LivingData(self._settings, self.data, numbers, costs, self._deviation_bytes)
+
     @property
     def holders(self) -> tuple[int, ...]:
         """The ranks that hold enough to measure a program with: a batch, or as much as any."""
@@ -105,29 +125,15 @@ class Placing:
 
     def reside(self, ready: dict[int, Ready]) -> Flow:
         """Tell each rank the numbers of its samples; return what ranks told, and what follows from all samples."""
-        spans = spans_of(self._members)
-        everywhere = {"do": "reside", "total": spans[-1][1], "key": self._key, "steps": self._settings.steps}
-        everywhere |= {
-            "measure": self._method != "nothing",
-            "folder": self._settings.samples_folder,
-            "is_kept": self._settings.keeps_samples,
-        }
         orders = [
-            cmd.Order((rank,), {**everywhere, "first": spans[number][0], "most_bytes": self._room_bytes(rank)})
+            cmd.Order((rank,), reside_order(self._settings, self._key, self._members, number, self._sample_bytes))
             for rank, number in enumerate(self._numbers)
         ]
         replies = yield from self._requests.collect(tuple(range(len(orders))), orders, "resides")
         costs = [replies[rank]["costs"] for rank in sorted(replies)]
         self._costs = [None if each is None else codec.decode(SampleCosts, each) for each in costs]
-        total = {"total": everywhere["total"]}
+        total = {"total": spans_of(self._members)[-1][1]}
         return {rank: {**told, **replies[rank]["schedule"], **total} for rank, told in ready.items()}
-
-    def _room_bytes(self, rank: int) -> int | None:
-        """Return the bytes that samples from elsewhere may take on a node; None: as many as its disk has room for."""
-        declared = self._settings.cluster
-        storage_bytes = declared.node(self._nodes[rank]).storage_bytes if declared else None
-        own_bytes = self._found[rank].num_samples * self._sample_bytes
-        return None if storage_bytes is None else max(0, int(storage_bytes - own_bytes))
 
     def leave_out(self, *, goes_on: bool) -> Flow:
         """Let nodes go that hold nothing and will be given nothing; say so.
@@ -235,10 +241,7 @@ class Placing:
         pinned = pinned_of(self._members)
         refuse_pinned_elsewhere(self._kept, self._members, pinned)
         lists = lists_at(self._kept, self._first_step, self._first_step // begun.steps_per_epoch, self._numbers)
-        by_rank = [pinned[number] for number in self._numbers]
-        return [
-            joined((*common(spans, first), *without(spans, first))) for spans, first in zip(lists, by_rank, strict=True)
-        ]
+        return pinned_first(lists, [pinned[number] for number in self._numbers])
 
     @property
     def _method(self) -> Any:
@@ -252,13 +255,13 @@ class Placing:
         """
         run = self.runs[-1]
         epoch = self._first_step // steps_per_epoch
-        moves = tuple(move for move in run.moves if move.epoch is None or move.epoch < epoch)
+        before = [move for move in run.moves if move.epoch is None or move.epoch < epoch]
+        moves = tuple(move for move in before if {move.source, move.target} <= {*self._numbers})  # others have left
         if moves:
             moved = cmd.Moved(0, 0.0, beside_training=False)
             for stage in stages(moves, self._members):
                 replies = yield from self._move(stage)
-                more = _moved(replies.values())
-                moved = replace(moved, num_bytes=moved.num_bytes + more.num_bytes, seconds=moved.seconds + more.seconds)
+                moved = added(moved, moved_of(replies.values()))
             if moved.num_bytes:
                 told = f"moved {size(moved.num_bytes)} before training, in {duration(moved.seconds)}"
                 self._requests.say(cmd.Noted(told))
@@ -277,24 +280,8 @@ class Placing:
         """
         everyone = tuple(range(len(self._numbers)))
         runs = self.runs or (self._kept.runs if self._kept else ())
-        order = {
-            "do": "move",
-            "members": list(self._numbers),
-            "moves": [codec.encode(move) for move in moves],
-            "move_bytes_per_s": None,
-            "link_bytes_per_s": None,
-        }
-        orders = [
-            cmd.Order(
-                (rank,),
-                {
-                    **order,
-                    "examples": examples[rank] if examples else (),
-                    "needed": needed_by(runs[-1], number) if runs else (),
-                },
-            )
-            for rank, number in enumerate(self._numbers)
-        ]
+        needed = [needed_by(runs[-1], number) if runs else () for number in self._numbers]
+        orders = move_orders(self._numbers, moves, needed, examples)
         return (yield from self._requests.collect(everyone, orders, "moved"))
 
 
@@ -305,8 +292,3 @@ def _check_chunks(ready: Ready, run: PlacedRun, settings: JobSettings) -> None:
             f"chunks are {ready['chunks']}, and with data that live on nodes each of the {len(run.members)} nodes that "
             "train has one of every batch. Leave out --chunks, and chunks of the program."
         )
-
-
-def _moved(replies: Collection[Mapping[str, Any]]) -> cmd.Moved:
-    num_bytes = sum(reply["bytes"] for reply in replies)
-    return cmd.Moved(num_bytes, max(reply["seconds"] for reply in replies), beside_training=False)

@@ -1,6 +1,6 @@
 """Where the data of a run should live, as a question for the planner: nodes as they were measured. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import ceil, sqrt
 from statistics import fmean
@@ -30,6 +30,7 @@ def question_of(
     *,
     epochs: int,
     traffic: TrafficKind,
+    excluded: Collection[str] = (),
 ) -> Problem:
     """Return the question of a run.
 
@@ -42,6 +43,7 @@ def question_of(
         deviation_bytes: its standard deviation: storage holds bytes, and these are not known of each sample.
         epochs: that are left.
         traffic: by which gradients are summed.
+        excluded: nodes that shall hold nothing.
 
     Raises:
         ClusterError: no plan can do it.
@@ -62,7 +64,9 @@ def question_of(
     step = Traffic(kind=traffic, gradient_bytes=rates.gradient_bytes)
     demand = Demand(epochs=epochs, batch_size=facts.batch_size, traffic=step)
     moving = dict(zip(facts.nodes, handling_of(nodes, costs, sample_bytes), strict=True))
-    problem = problem_of(cluster, demand, rates=rates.samples_per_s, update_s=rates.update_s, handling=moving)
+    problem = problem_of(
+        cluster, demand, rates=rates.samples_per_s, update_s=rates.update_s, handling=moving, excluded=excluded
+    )
     holdings = zip(problem.residency.holdings, lists, strict=True)
     listed = tuple(replace(holding, spans=spans) for holding, spans in holdings)
     return replace(problem, residency=replace(problem.residency, holdings=listed))

@@ -1,0 +1,224 @@
+"""From one generation to the next where each rank trains on what lives on its node. Pure.
+
+all meet: who stays, leaves and comes ──> who comes is lent a few samples, and all are measured
+   ──> samples are placed anew, with none on those who leave ──> they move ──> who trains on nothing is let go
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import NamedTuple
+
+from nfold.core.cluster import Cluster
+from nfold.core.job import JobSettings, Known
+from nfold.core.members import NOBODY, Turnover
+from nfold.core.plan import Plan
+from nfold.core.residency import PlacedData, SampleMove, Spans
+from nfold.core.text.units import duration, size
+from nfold.errors import ClusterError, PlanError
+from nfold.planning.choosing.strategies import AUTO
+from nfold.planning.residency.placed_chunks import check_least, check_whole_chunks
+from nfold.runtime.control import commands as cmd
+from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, with_placed
+from nfold.runtime.coordinator.members.generation_end import GenerationEnd
+from nfold.runtime.coordinator.members.generations import Generations
+from nfold.runtime.coordinator.members.membership import Membership
+from nfold.runtime.coordinator.placing.beside_training import needed_by
+from nfold.runtime.coordinator.placing.living_data import Gathered, LivingData
+from nfold.runtime.coordinator.placing.move_orders import move_orders, moved_of
+from nfold.runtime.coordinator.preparation import Preparation
+from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
+from nfold.runtime.coordinator.replanning import plan_of
+
+
+class _Placement(NamedTuple):
+    """What a generation is to begin with."""
+
+    data: PlacedData
+    known: Known
+    """With the plan."""
+
+
+class PlacedRegrouping:
+    """Lets the generations of one job follow each other, and their samples with them."""
+
+    def __init__(
+        self,
+        settings: JobSettings,
+        cores: int,
+        requests: RankRequests,
+        generations: Generations,
+        membership: Membership,
+        living: LivingData,
+    ) -> None:
+        self._settings, self._cores, self._requests = settings, cores, requests
+        self._generations, self._membership, self._living = generations, membership, living
+
+    def follow(self, generation_end: GenerationEnd, ready: Ready, next_step: int) -> Flow:
+        """Connect the ranks of the next generation, once their samples are there; return what it rests on.
+
+        Args:
+            generation_end: why the one before has ended.
+            ready: what ranks told of the program.
+            next_step: counts from 0.
+
+        Raises:
+            ClusterError: samples are gone, or there is no room for those of who leaves.
+            PlanError: those who stay cannot go on.
+        """
+        known = generation_end.planned
+        if generation_end.members_change or known is None:
+            return (yield from self._regroup(generation_end.known, ready, next_step, NOBODY))
+        self._requests.say(cmd.Replanned(known, plan_of(known), next_step))
+        yield from self._generations.begin(plan_of(known).world_size)
+        return known
+
+    def without(self, turnover: Turnover, known: Known, ready: Ready, next_step: int) -> Flow:
+        """Connect the ranks that are left when others were lost; return what they go on with.
+
+        Args:
+            turnover: who was lost.
+            known: what the generation before rested on.
+            ready: what ranks told of the program.
+            next_step: counts from 0.
+
+        Raises:
+            ClusterError: nobody who is left holds what the lost ones held.
+            PlanError: those who are left cannot go on.
+        """
+        return (yield from self._regroup(known, ready, next_step, turnover))
+
+    def _regroup(self, before: Known, ready: Ready, step: int, turnover: Turnover) -> Flow:
+        membership = self._membership
+        newcomers, leavers = membership.newcomers, membership.leavers
+        self._generations.enlist((*membership.ranks, *newcomers))
+        epoch = step // self._planning(before.cluster).run_steps(ready).steps_per_epoch
+        gathered = self._living.gather(membership.ranks, leavers, step, epoch)
+        yield from self._generations.begin(len(membership.ranks))
+        known = yield from self._measured(before, ready, gathered)
+        try:
+            placement = self._placement(gathered, leavers, known, ready, step)
+        except (PlanError, ClusterError) as error:
+            if not newcomers:
+                raise
+            self._requests.say(cmd.Noted(f"note: {self._named(newcomers)} cannot be used, and is let go: {error}"))
+            placement = self._placement(gathered, (*leavers, *newcomers), known, ready, step)
+        yield from self._move(gathered, placement.data)
+        yield from self._begin(placement, gathered)
+        self._tell(placement, before, turnover, step)
+        return placement.known
+
+    # Measuring
+
+    def _measured(self, known: Known, ready: Ready, gathered: Gathered) -> Flow:
+        """Return what is known of all that are there, who are measured together if somebody is new."""
+        there = {node.name for node in known.cluster.nodes}
+        known = replace(known, plan=None, cluster=self._cluster_of(self._membership.ranks, known))
+        if there >= {node.name for node in known.cluster.nodes}:
+            return known
+        examples, loans = self._living.loan(gathered)
+        if loans:
+            yield from self._order_moves(gathered, loans, examples)
+        planning = self._planning(known.cluster)
+        ready = {**ready, "chunks": len(gathered.members)}
+        preparation = Preparation(planning, self._cores, self._requests, self._generations)
+        cluster = yield from preparation.meet(known.graph, known.profiles, known.cluster, ready)
+        return replace(known, cluster=cluster)
+
+    def _cluster_of(self, members: Collection[int], known: Known) -> Cluster:
+        """Return the hosts of members and no others; new ones cost what the first was measured to."""
+        first = known.cluster.nodes[0]
+        there = {
+            node.name: replace(node, local=first.local, crowding=first.crowding, step_cpu_s=first.step_cpu_s)
+            for member in members
+            if (node := self._membership.node(member)) is not None
+        } | {node.name: node for node in known.cluster.nodes}
+        return replace(known.cluster, nodes=tuple(there[self._host(member)] for member in members))
+
+    # Placing
+
+    def _placement(
+        self, gathered: Gathered, excluded: Collection[int], known: Known, ready: Ready, step: int
+    ) -> _Placement:
+        """Return where the data are to live, and the plan for those who train then."""
+        planning = self._planning(known.cluster)
+        facts = planning.facts(known.graph, known.profiles, known.cluster, ready)
+        data = self._living.placed_anew(gathered, excluded, facts, known, planning.run_steps(ready), step)
+        run = data.runs[-1]
+        check_least(data.runs, ready["batch_size"], known.graph, ready["seed"])  # before anything has moved for it
+        nodes = tuple(known.cluster.node(name) for name in run.nodes)
+        known = replace(known, cluster=replace(known.cluster, nodes=nodes))
+        chosen = self._plan(known, with_placed(ready, data.runs))
+        check_whole_chunks(chosen, run)
+        return _Placement(data, replace(known, plan=chosen))
+
+    def _plan(self, known: Known, ready: Ready) -> Plan:
+        """Return the plan by the strategy that was asked for, or by any that can be had with so few."""
+        try:
+            return self._planning(known.cluster).plan(known, ready)
+        except PlanError as error:
+            if self._settings.strategy == AUTO:
+                raise
+            why = f"{self._settings.strategy} cannot be had with the {len(known.cluster.nodes)} that stay"
+            self._requests.say(cmd.Noted(f"note: {why}, so any other may follow: {error}"))
+            return self._planning(known.cluster, AUTO).plan(known, ready)
+
+    def _planning(self, cluster: Cluster, strategy: str | None = None) -> JobPlanning:
+        """Return the planning of a rank for each node of a cluster."""
+        names = tuple(node.name for node in cluster.nodes)
+        strategy = strategy or self._settings.strategy
+        return JobPlanning(
+            replace(self._settings, workers=len(names), servers=0, cluster=cluster, nodes=names, strategy=strategy)
+        )
+
+    # Moving
+
+    def _move(self, gathered: Gathered, data: PlacedData) -> Flow:
+        """Let samples move that must be there before the next step."""
+        moves = tuple(move for move in data.runs[-1].moves if move.epoch is None)
+        if not moves:
+            return
+        moved = moved_of((yield from self._order_moves(gathered, moves, needed=data)).values())
+        if moved.num_bytes:
+            self._requests.say(cmd.Noted(f"moved {size(moved.num_bytes)} in {duration(moved.seconds)}"))
+        self._requests.say(moved)
+
+    def _order_moves(
+        self,
+        gathered: Gathered,
+        moves: tuple[SampleMove, ...],
+        examples: Collection[Spans] = (),
+        needed: PlacedData | None = None,
+    ) -> Flow:
+        run = (needed or self._living.data).runs[-1]
+        kept = [needed_by(run, number) for number in gathered.numbers]
+        orders = move_orders(gathered.numbers, moves, kept, tuple(examples))
+        return (yield from self._requests.collect(tuple(range(len(orders))), orders, "moved"))
+
+    # The next generation
+
+    def _begin(self, placement: _Placement, gathered: Gathered) -> Flow:
+        """Let those go who leave or train on nothing, and connect the others."""
+        run = placement.data.runs[-1]
+        idle = tuple(rank for rank, number in enumerate(gathered.numbers) if number not in run.members)
+        yield from self._generations.let_go(idle)
+        if idle:
+            yield from self._generations.begin(len(run.members))
+
+    def _tell(self, placement: _Placement, before: Known, turnover: Turnover, step: int) -> None:
+        """Say who trains on what from now on: only then is it so."""
+        self._living.data = replace(placement.data, members=self._living.data.members)
+        had, have = plan_of(before).nodes, placement.data.runs[-1].nodes
+        turnover = replace(
+            turnover,
+            joined=tuple(name for name in have if name not in had),
+            left=tuple(name for name in had if name not in {*have, *turnover.lost}),
+        )
+        self._requests.say(*(cmd.Noted(text) for text in placement.data.plan.sentences))
+        self._requests.say(cmd.Placed(self._living.data))
+        self._requests.say(cmd.Replanned(placement.known, plan_of(placement.known), step, turnover))
+
+    def _host(self, member: int) -> str:
+        return self._membership.member(member).host
+
+    def _named(self, members: Collection[int]) -> str:
+        return ", ".join(map(self._host, members))

@@ -1,0 +1,172 @@
+"""What lives on the nodes of members that come and go, and where it is to live as others train. Pure."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nfold.core import codec
+from nfold.core.job import JobSettings, Known
+from nfold.core.residency import PlacedData, PlacedRun, SampleMove, Spans
+from nfold.core.text.units import count
+from nfold.planning.choosing.early_checks import RunSteps
+from nfold.planning.inputs.facts import Facts
+from nfold.planning.residency.best_place import place
+from nfold.planning.residency.model.spans import cut_last, num_samples, without
+from nfold.planning.residency.model.traffic import traffic_kind
+from nfold.planning.residency.node_inventory import Inventory, SampleCosts
+from nfold.planning.residency.placed_run import placed_run
+from nfold.planning.residency.resident_order import runs_before
+from nfold.runtime.coordinator.placing.inventories import members_of, numbered
+from nfold.runtime.coordinator.placing.kept_placement import (
+    lists_beside_leavers,
+    pinned_first,
+    refuse_pinned_elsewhere,
+)
+from nfold.runtime.coordinator.placing.loans import LENT, pinned_of
+from nfold.runtime.coordinator.placing.question import question_of
+from nfold.runtime.coordinator.placing.residing import reside_order
+from nfold.runtime.coordinator.same_on_all_ranks import joined
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Members that are together for a moment, with what they hold."""
+
+    members: tuple[int, ...]
+    """Of the job, by rank."""
+    numbers: tuple[int, ...]
+    """Of each among those that have held data."""
+    lists: tuple[Spans, ...]
+    """The samples of each."""
+
+
+class LivingData:
+    """The data of one job, by the members that hold them. It knows who may never have trained, and who has left."""
+
+    def __init__(
+        self,
+        settings: JobSettings,
+        data: PlacedData,
+        numbers: Mapping[int, int],
+        costs: Mapping[int, SampleCosts | None],
+        deviation_bytes: float,
+    ) -> None:
+        """Args:
+        settings: of the job.
+        data: as they were placed.
+        numbers: of the data's members, by the job's.
+        costs: of moving, by the data's members; None: no sample was there to measure with.
+        deviation_bytes: of a sample, from the mean.
+        """
+        self.data = data
+        self._settings, self._numbers, self._deviation_bytes = settings, dict(numbers), deviation_bytes
+        self._costs = dict(costs)
+
+    @property
+    def runs(self) -> tuple[PlacedRun, ...]:
+        """Who trains on which samples, stretch by stretch."""
+        return self.data.runs
+
+    def welcome(self, member: int, node: str, ready: dict[str, Any]) -> dict[str, Any]:
+        """Take in what lives on the node of a newcomer; return what it told, with the samples of all nodes.
+
+        Raises:
+            ProgramError: the run does not know the samples that live there.
+        """
+        found = members_of({node: codec.decode(Inventory, ready["inventory"])})
+        members, (number,) = numbered(self.data, found)
+        self.data = replace(self.data, members=members)
+        self._numbers[member] = number
+        return joined({**ready, "total": sum(each.num_samples for each in members)})
+
+    def resides(self, member: int, told: dict[str, Any]) -> None:
+        """Take in what a newcomer told of moving samples, once it knows the numbers of its own."""
+        costs = told["costs"]
+        self._costs[self._numbers[member]] = None if costs is None else codec.decode(SampleCosts, costs)
+
+    def reside_order(self, member: int) -> dict[str, Any]:
+        """Return the order that tells a newcomer the numbers of its samples."""
+        data = self.data
+        return reside_order(self._settings, data.key, data.members, self._numbers[member], data.sample_bytes)
+
+    def indispensable(self, members: Collection[int]) -> dict[int, str]:
+        """Return those of some members that hold what may not leave them, with what follows."""
+        held = {member: self.data.members[self._numbers[member]] for member in members}
+        return {
+            member: f"and {count(each.num_pinned, 'sample')} that are pinned to {each.node} would be missing in every "
+            "epoch: the run keeps a checkpoint and ends"
+            for member, each in held.items()
+            if each.num_pinned
+        }
+
+    def gather(self, members: Sequence[int], leavers: Collection[int], step: int, epoch: int) -> Gathered:
+        """Return what members hold before a step.
+
+        Args:
+            members: of the job, by rank, those that leave and those that come among them.
+            leavers: those that leave.
+            step: counts from 0.
+            epoch: of that step.
+
+        Raises:
+            ClusterError: samples live on nodes that are not there any more, or are pinned where they are not.
+        """
+        numbers = tuple(self._numbers[member] for member in members)
+        pinned = pinned_of(self.data.members)
+        refuse_pinned_elsewhere(self.data, self.data.members, pinned)
+        going = {self._numbers[member] for member in leavers}
+        lists = lists_beside_leavers(self.data, step, epoch, numbers, going)
+        return Gathered(tuple(members), numbers, tuple(pinned_first(lists, [pinned[number] for number in numbers])))
+
+    def loan(self, gathered: Gathered) -> tuple[list[Spans], tuple[SampleMove, ...]]:
+        """Return what those who hold nothing are to look at, so that they can be timed, and the moves that bring it."""
+        pinned = pinned_of(self.data.members)
+        pairs = zip(gathered.numbers, gathered.lists, strict=True)
+        free = [without(spans, pinned[number]) for number, spans in pairs]
+        most = max(range(len(free)), key=lambda rank: num_samples(free[rank]))
+        _, lent = cut_last(free[most], LENT)
+        needy = [not spans for spans in gathered.lists]
+        moves = tuple(
+            SampleMove(source=gathered.numbers[most], target=number, spans=lent)
+            for number, is_needy in zip(gathered.numbers, needy, strict=True)
+            if is_needy and lent
+        )
+        return [lent if is_needy else () for is_needy in needy], moves
+
+    def placed_anew(
+        self, gathered: Gathered, excluded: Collection[int], facts: Facts, known: Known, steps: RunSteps, step: int
+    ) -> PlacedData:
+        """Return where the data are to live from a step on.
+
+        Args:
+            gathered: who is there.
+            excluded: members that shall hold nothing from then on.
+            facts: of all that are there, by rank.
+            known: the same, as it was measured.
+            steps: of the run.
+            step: counts from 0.
+
+        Raises:
+            ClusterError: there is no room for what some would take along.
+            PlanError: the method has no answer.
+        """
+        epoch, names = step // steps.steps_per_epoch, dict(zip(gathered.members, facts.nodes, strict=True))
+        problem = question_of(
+            facts,
+            [self.data.members[number] for number in gathered.numbers],
+            gathered.lists,
+            [self._costs.get(number) for number in gathered.numbers],
+            self.data.sample_bytes,
+            self._deviation_bytes,
+            epochs=max(1, -(-steps.total_steps // steps.steps_per_epoch) - epoch),
+            traffic=traffic_kind(self._settings.strategy),
+            excluded=[names[member] for member in excluded],
+        )
+        plan = place(problem, self._method)
+        run = placed_run(plan, gathered.numbers, first_step=step, first_epoch=epoch, sites=problem.sites)
+        run = replace(run, in_a_row=known.graph.least_chunk)
+        return replace(self.data, runs=(*runs_before(self.data.runs, step), run), plan=plan)
+
+    @property
+    def _method(self) -> Any:
+        return self._settings.place or "nothing"

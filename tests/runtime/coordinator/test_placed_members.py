@@ -1,0 +1,143 @@
+"""Whole runs whose data live on nodes that come and go: ranks are threads that say they are nodes.
+
+What was trained is what one device trains on the same samples in the same order, whoever held them.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from harness import difference, plain_loop
+from nets import NUM_SAMPLES, images, program
+from torch.utils.data import Subset
+
+from nfold.core.cluster import Channel, Cluster, Node
+from nfold.core.options.host_range import HostRange
+from nfold.core.residency import PlacedData
+from nfold.core.text.cluster_file import LOCAL
+from nfold.node_data import local_data
+from nfold.planning.residency.resident_order import placed_order
+from nfold.runtime.control import events as ev
+from nfold.runtime.data.resident_samples import ResidentSamples
+from nfold.verbs.options.option_checks import Options
+from nfold.verbs.ranks.thread_ranks import threads_put_back
+from nfold.verbs.run_folder.folder import RunFolder
+from nfold.verbs.running.observer import NullObserver
+from nfold.verbs.running.run import Run, run_of
+from nfold.verbs.running.run_job import Job
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Told(NullObserver):
+    """Keeps what a user is told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.worlds: list[int] = []
+
+    def noted(self, text: str) -> None:
+        self.notes.append(text)
+
+    def planned(self, planned: Any, folder: Any) -> None:
+        self.worlds.append(planned.plan.world_size)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """Samples that come are kept in a folder of the test."""
+    monkeypatch.setenv("NFOLD_DATA", str(tmp_path / "data"))
+    with threads_put_back():
+        yield
+
+
+def machine(name: str) -> Node:
+    link = Channel(latency_s=0.0, bandwidth_bytes_per_s=1e9, origin="declared")
+    return Node(name=name, cores=1.0, memory_bytes=1 << 34, local=LOCAL, uplink=link, downlink=link)
+
+
+class Living:
+    """A run whose nodes hold the next so many samples each; its test leaves it when it has seen enough."""
+
+    def __init__(self, folder: Any, holds: dict[str, int], pinned: int = 0, least: int = 1, place: str = "waterfill"):
+        ends = [sum([*holds.values()][: index + 1]) for index in range(len(holds))]
+        parts = {name: range(end - held, end) for (name, held), end in zip(holds.items(), ends, strict=True)}
+        lives = local_data(lambda node: Subset(images(), parts[node]) if node in parts else None, pinned=pinned)
+        mine = replace(program("plain"), train_data=lives)
+        options = Options(workers=len(holds), steps=10**6, evaluate=False, measure=False, strategy="ring", place=place)
+        self.told, self.folder = Told(), RunFolder.create(folder / "run", "")
+        self.job = Job(mine, options, self.told, folder=self.folder, lockstep=True)
+        cluster = Cluster(nodes=tuple(map(machine, holds)))
+        self.job._settings = replace(
+            self.job._settings, cluster=cluster, nodes=tuple(holds), hosts=HostRange(least=least, most=4)
+        )
+        self._steps: Iterator[Any] = self.job.play()
+        self.step = 0
+
+    def train(self, steps: int = 1) -> None:
+        for _ in range(steps):
+            self.step = next(self._steps).step
+
+    def until_planned(self, count: int) -> int:
+        """Train until so many plans were made; return the ranks of the last one."""
+        while len(self.told.worlds) < count:
+            self.train()
+        return self.told.worlds[-1]
+
+    def until_noted(self, text: str) -> str:
+        while not any(text in note for note in self.told.notes):
+            self.train()
+        return next(note for note in self.told.notes if text in note)
+
+    def come(self, name: str) -> None:
+        """Let a host come, as a pool tells of one."""
+        self.session._events.put(ev.HostReady(machine(name)))
+
+    def leave(self, member: int) -> None:
+        self.session.release(member)
+
+    @property
+    def session(self) -> Any:
+        assert self.job.session is not None
+        return self.job.session
+
+    @property
+    def placed(self) -> PlacedData:
+        found = self.folder.placed()
+        assert found is not None
+        return found
+
+    def end(self) -> Run:
+        """Leave the loop, and hold what was learnt against one device's."""
+        self._steps.close()  # type: ignore[attr-defined]
+        ran, mine, runs = run_of(self.job), program("plain"), self.placed.runs
+        samples = ResidentSamples(runs, mine.batch_size, mine.seed)
+        assert difference(ran.state_dict(), plain_loop(mine, self.step, 0, samples=samples).state_dict()) <= 1e-9
+        for epoch in range(-(-self.step // samples.steps_per_epoch)):
+            order = placed_order(runs, mine.seed, epoch, mine.batch_size)
+            assert sorted(order.number) == [*range(NUM_SAMPLES)], "each sample once an epoch"
+        return ran
+
+
+def test_who_leaves_gives_its_samples_to_those_who_stay(tmp_path):
+    run = Living(tmp_path, {"pi": 24, "desk": 20})
+    run.train(2)
+    run.leave(1)
+    assert run.until_planned(2) == 1
+    run.train(3)
+    assert [each.nodes for each in run.placed.runs] == [("pi", "desk"), ("pi",)]
+    run.end()
+
+
+def test_who_comes_is_given_samples_and_may_go_again(tmp_path):
+    run = Living(tmp_path, {"pi": 24, "desk": 20})
+    run.train(2)
+    run.come("new")
+    assert run.until_planned(2) == 3
+    run.train(3)
+    run.leave(0)
+    assert run.until_planned(3) == 2
+    run.train(2)
+    assert [each.nodes for each in run.placed.runs] == [("pi", "desk"), ("pi", "desk", "new"), ("desk", "new")]
+    run.end()
