@@ -16,7 +16,7 @@ from nfold.core.residency import (
     SampleMove,
 )
 from nfold.errors import ClusterError
-from nfold.runtime.coordinator.placing.kept_placement import lists_at, repairs, stages
+from nfold.runtime.coordinator.placing.kept_placement import lists_at, lists_beside_leavers, repairs, stages
 
 COST = RunCost(move_s=0.0, first_epoch_s=1.0, epoch_s=1.0, compute_s=1.0, sync_s=0.0, run_s=1.0)
 PLAN = ResidencyPlan(
@@ -76,6 +76,17 @@ def test_what_was_on_its_way_stays_with_who_passes_it_on():
     assert lists_at(kept(beside, held=(60, 40, 0)), 5, 2, (0, 2)) == [((0, 100),), ()]
 
 
+def test_who_leaves_holds_what_nobody_has_who_stays():
+    lists = lists_beside_leavers(kept(MOVED), 5, 0, (0, 1), {1})
+    assert lists == [((0, 60),), ((60, 100),)], "the copies that came to it are still where they came from"
+    assert lists_beside_leavers(kept(MOVED), 5, 0, (1, 0), {0}) == [((60, 100), (30, 60)), ((0, 30),)]
+
+
+def test_what_neither_who_stays_nor_who_leaves_holds_is_missed():
+    with pytest.raises(ClusterError, match="40 samples that the run trains on live on nodes that are not there, n1"):
+        lists_beside_leavers(kept(MOVED, held=(60, 40, 0)), 5, 0, (0, 2), {2})
+
+
 def test_what_is_passed_on_is_repaired_first():
     repair, onwards = (SampleMove(source=one, target=one + 1, spans=((0, 5),)) for one in (0, 1))
     assert stages([onwards, repair], kept(held=(60, 40, 0)).members) == [(repair,), (onwards,)]
@@ -83,6 +94,16 @@ def test_what_is_passed_on_is_repaired_first():
 
 def test_a_place_that_was_not_trained_under_may_not_have_moved():
     assert lists_at(kept(MOVED), 0, 0, (0, 1)) == [((0, 60),), ((60, 100),)]
+
+
+@given(st.permutations([0, 1, 2]), st.sets(st.sampled_from([0, 1, 2])), st.integers(0, 60), st.integers(0, 40))
+def test_no_sample_is_lost_or_doubled_whoever_leaves(numbers, leavers, from_first, from_second):
+    moved = ((60 - from_first, 60), (100 - from_second, 100))
+    whole = (own((0, 60 - from_first)), own((60, 100 - from_second)), own(*moved))
+    lists = lists_beside_leavers(kept(run(0, (0, 1, 2), [(0, whole)]), held=(60, 40, 0)), 5, 0, numbers, leavers)
+    assert sorted(number for spans in lists for first, end in spans for number in range(first, end)) == [*range(100)]
+    holds = dict(zip(numbers, lists, strict=True))
+    assert not holds[2] or 2 not in leavers or {0, 1} & leavers, "it has only what came from those who stay"
 
 
 @given(st.permutations([0, 1, 2]), st.integers(0, 60), st.integers(0, 40))

@@ -46,6 +46,14 @@ def test_the_run_ends_where_fewer_than_the_least_would_stay():
     assert members.take(prepared(3)) is Decision.SHRINK
 
 
+def test_the_run_ends_where_somebody_is_to_leave_without_whom_it_cannot_go_on():
+    members = founded(3)
+    members.need(1, "it holds what nobody else has")
+    assert members.take(ms.MemberAnnounced(0)) is Decision.SHRINK
+    assert members.take(ms.MemberAnnounced(1)) is Decision.STOP
+    assert (members.needed(1), members.needed(0)) == ("it holds what nobody else has", "")
+
+
 def turn(members: Membership) -> None:
     """Let the next generation begin, as the coordinator does: who leaves finishes first."""
     for number in members.leavers:

@@ -7,16 +7,23 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from coordinated import READY, failure, message, orders
+from coordinated import Job as Coordinated
 from harness import difference, plain_loop
 from nets import NUM_SAMPLES, images, program
+from pretended import cluster
 from torch.utils.data import Subset
 
+from nfold.core import codec
 from nfold.core.cluster import Channel, Cluster, Node
+from nfold.core.job import JobSettings
 from nfold.core.options.host_range import HostRange
 from nfold.core.residency import PlacedData
 from nfold.core.text.cluster_file import LOCAL
 from nfold.node_data import local_data
+from nfold.planning.residency.node_inventory import Inventory
 from nfold.planning.residency.resident_order import placed_order
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.data.resident_samples import ResidentSamples
 from nfold.verbs.options.option_checks import Options
@@ -141,3 +148,74 @@ def test_who_comes_is_given_samples_and_may_go_again(tmp_path):
     run.train(2)
     assert [each.nodes for each in run.placed.runs] == [("pi", "desk"), ("pi", "desk", "new"), ("desk", "new")]
     run.end()
+
+
+# What is decided, without ranks
+
+
+def lives(held: int, **told: Any) -> Inventory:
+    return Inventory(**{"num_samples": held, "sample_bytes": 100.0, "num_pinned": 0, "digest": f"{told}"} | told)
+
+
+def begun(*inventories: Inventory, place: str | None = "waterfill") -> Coordinated:
+    """A job of nodes that hold what they say, and come and go."""
+    names = ("box", "box-2", "box-3")[: len(inventories)]
+    wishes = {"place": place, "hosts": HostRange(least=1, most=3)}
+    settings = JobSettings(workers=len(names), strategy="ring", nodes=names, cluster=cluster(*names), **wishes)
+    return Coordinated(settings, inventories=inventories)
+
+
+def training(*inventories: Inventory) -> Coordinated:
+    job = begun(*inventories)
+    job.until_training()
+    return job
+
+
+def notes(job: Coordinated) -> list[str]:
+    return [each.text for each in job.told if isinstance(each, cmd.Noted)]
+
+
+def test_hosts_of_data_that_stay_where_they_are_stay_too():
+    for place in (None, "nothing"):
+        job = begun(lives(50), lives(50, digest="others"), place=place)
+        job.start()
+        told = str(failure(job.all_reside()))
+        assert told.startswith("--nodes 1:3: data live on nodes and stay there, so the hosts of the run stay the same.")
+        assert "Add --place auto" in told
+
+
+def test_who_pins_samples_ends_the_run_when_it_is_to_leave():
+    job = training(lives(50, num_pinned=7), lives(50))
+    why = "and 7 samples that are pinned to box would be missing in every epoch: the run keeps a checkpoint and ends"
+    assert f"note: if box is to leave, it will not be let go alone, {why}" in notes(job)
+    told, *_ = job.handle(ev.ReleaseWanted(0))
+    assert told.text == f"member 0 (on box, pid 100) is to leave, {why}"
+
+
+def test_a_lost_host_whose_samples_nobody_has_ends_the_run():
+    job = training(lives(50), lives(50, digest="others"))
+    job.handle(ev.Left(1, "was killed by signal 9 (SIGKILL)"))
+    job.fail(0, "it is gone", kind="PeerLost", is_echo=True, doing="until")
+    told = str(failure(job.say(0, "abandoned")))
+    assert told.startswith("50 samples that the run trains on live on nodes that are not there, box-2 among them.")
+
+
+def newcomer(job: Coordinated, inventory: Inventory) -> list[cmd.Command]:
+    job.handle(ev.MemberStarted(2, replace(cluster().nodes[0], name="pi-9")))
+    job.say(2, "hello", host="there", pid=77)
+    return job.say(2, "ready", **READY | {"num_samples": inventory.num_samples, "inventory": codec.encode(inventory)})
+
+
+def test_who_comes_learns_the_numbers_of_all_samples_and_then_listens():
+    job = training(lives(50), lives(50, digest="others"))
+    assert orders(newcomer(job, lives(0))) == ["2 reside"]
+    reside = message(job.told[-1:], "reside")
+    assert (reside["first"], reside["total"], reside["key"]) == (100, 100, message(job.told, "reside")["key"])
+    assert orders(job.say(2, "resides", schedule={})) == ["2 listen"]
+
+
+def test_who_brings_samples_that_the_run_does_not_know_is_not_let_in():
+    job = training(lives(50), lives(50, digest="others"))
+    refused, finish = newcomer(job, lives(5))
+    assert "pi-9 was not in the run when it began, and holds 5 samples" in refused.text
+    assert orders([finish]) == ["2 finish"]

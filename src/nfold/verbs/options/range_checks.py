@@ -37,7 +37,7 @@ def check_range(hosts: HostRange, asked: RunOptions, num_first: int) -> None:
     """
     given = f"--nodes {hosts}"
     if asked.place is not None:
-        raise PlanError(f"{given}: with --place the hosts of a run stay the same. Use --nodes {hosts.least}.")
+        _check_place(hosts, asked)
     if asked.on == "mpi":
         raise PlanError(f"{given}: MPI starts all processes at once. Leave out --nodes.")
     if asked.checkpoint_every == 0:
@@ -52,3 +52,20 @@ def check_range(hosts: HostRange, asked: RunOptions, num_first: int) -> None:
             f"{given}: a batch has {count(asked.chunks, 'chunk')}, and each host computes at least one. "
             f"Use --nodes {fits}, or more --chunks unless the run has begun."
         )
+
+
+def _check_place(hosts: HostRange, asked: RunOptions) -> None:
+    """Raise for what samples cannot follow hosts with."""
+    given = f"--nodes {hosts}"
+    if asked.place == "nothing":
+        raise PlanError(
+            f"{given}: with --place nothing all samples stay where they are, and so must the hosts. Use --nodes "
+            f"{hosts.least}, or --place auto."
+        )
+    if asked.emulate is not None:
+        raise PlanError(
+            f"{given}: the samples of an emulated cluster lie on all its nodes, and all must be there when it begins. "
+            "Leave out --nodes, or --place."
+        )
+    if asked.chunks is not None:
+        raise PlanError(f"{given}: with --place each host that trains has one chunk of a batch. Leave out --chunks.")
