@@ -150,6 +150,17 @@ def test_who_comes_is_given_samples_and_may_go_again(tmp_path):
     run.end()
 
 
+def test_a_sample_that_the_disk_loses_comes_again_while_the_run_goes_on(tmp_path):
+    run = Living(tmp_path, {"pi": 40, "desk": 4})
+    run.train(1)
+    (kept,) = [path for path in (tmp_path / "data").rglob("items-0") if path.stat().st_size]
+    kept.write_bytes(bytes(kept.stat().st_size))
+    note = run.until_noted("lost or changed by its disk")
+    assert note.endswith("on desk was lost or changed by its disk, and is fetched again from pi")
+    run.train(4)
+    run.end()
+
+
 # What is decided, without ranks
 
 
@@ -219,3 +230,19 @@ def test_who_brings_samples_that_the_run_does_not_know_is_not_let_in():
     refused, finish = newcomer(job, lives(5))
     assert "pi-9 was not in the run when it began, and holds 5 samples" in refused.text
     assert orders([finish]) == ["2 finish"]
+
+
+def test_a_lost_sample_is_asked_of_the_node_that_it_lived_on():
+    job = training(lives(50), lives(50, digest="others"))
+    noted, give = job.say(1, "lacks", number=7)
+    assert noted.text == "note: sample 7 on box-2 was lost or changed by its disk, and is fetched again from box"
+    assert (give.members, give.message) == ((0,), {"do": "give", "number": 7, "to": 1})
+    (given,) = job.say(0, "gives", number=7, to=1, why="", name="a.jpg", data="QUI=", crc=5)
+    assert (given.members, given.blob) == ((1,), b"AB")
+    assert given.message == {"do": "given", "number": 7, "why": "", "name": "a.jpg", "crc": 5}
+
+
+def test_a_lost_sample_that_lived_on_a_node_that_is_gone_ends_the_run():
+    job = training(lives(50), lives(50, digest="others"))
+    (given,) = job.say(1, "lacks", number=70)
+    assert "only box-2 has it, which is not there" in given.message["why"]

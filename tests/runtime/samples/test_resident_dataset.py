@@ -2,10 +2,12 @@
 
 import threading
 
+import pytest
 import torch
 from moving_nodes import nodes_with
 
 from nfold.core.residency import SampleMove
+from nfold.errors import RunError
 from nfold.node_data import LocalFiles
 from nfold.runtime.data.sample_reader import ReadPart, SampleReader
 
@@ -59,3 +61,44 @@ def test_a_reader_that_waits_leaves_the_lock_to_others(tmp_path):
         assert read.wait(WAIT_S)
         for mover in movers:
             mover.wait()
+
+
+def damaged(nodes, folder):
+    """Let node 1 have two samples of node 0, of which the disk has changed the first."""
+    nodes.move([SampleMove(source=0, target=1, spans=((0, 2),))])
+    with open(folder / "1" / "items-0", "r+b") as file:
+        file.write(bytes(8))
+
+
+def test_a_sample_that_the_disk_has_changed_is_asked_for_again_while_others_are_read(tmp_path):
+    with nodes_with(tmp_path, items(0, 3), items(3, 3)) as nodes:
+        damaged(nodes, tmp_path)
+        here, asked = nodes.data[1], []
+
+        def ask(number):
+            asked.append(number)
+            (record,) = nodes.data[0].records([number])
+            threading.Thread(target=lambda: here.store.add(number, record)).start()
+
+        here.store.on_missing(ask)
+        found = SampleReader(here, seed=3).read(ReadPart([1, 0, 4], epoch=0, step=0, chunk=0))
+    assert asked == [0]
+    assert found[1].tolist() == [1, 0, 4]
+
+
+def test_a_sample_that_nobody_has_any_more_is_told_of(tmp_path):
+    with nodes_with(tmp_path, items(0, 3), items(3, 3)) as nodes:
+        damaged(nodes, tmp_path)
+        store = nodes.data[1].store
+        store.on_missing(lambda number: store.refuse(number, RunError(f"sample {number} is gone")))
+        with pytest.raises(RunError, match="sample 0 is gone"):
+            SampleReader(nodes.data[1], seed=3).read(ReadPart([0], epoch=0, step=0, chunk=0))
+
+
+def test_who_waits_for_a_lost_sample_is_let_go_with_its_generation(tmp_path):
+    with nodes_with(tmp_path, items(0, 3), items(3, 3)) as nodes:
+        damaged(nodes, tmp_path)
+        store = nodes.data[1].store
+        store.on_missing(lambda number: threading.Thread(target=store.let_go).start())
+        with pytest.raises(RunError, match="sample 0 was waited for when its generation ended"):
+            nodes.data[1].wait_for_samples([0])

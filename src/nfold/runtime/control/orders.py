@@ -53,6 +53,7 @@ class Orders:
         self._generation = 0
         self._is_leaving = False
         self._abandon_generation: Callable[[], None] = _nothing
+        self._beside: dict[str, Callable[[Message, bytes], None]] = {}
         self.allowance = Allowance()
         threading.Thread(target=self._read, name="nfold-orders", daemon=True).start()
 
@@ -64,6 +65,10 @@ class Orders:
         """Set the function that says what this rank holds for another coordinator when this one is gone."""
         if self._returns is not None:
             self._returns.hold(describe)
+
+    def beside(self, do: str, callback: Callable[[Message, bytes], None]) -> None:
+        """Let the reading thread carry out an order of this kind, whatever the rank is doing. It must be quick."""
+        self._beside[do] = callback
 
     def get(self) -> tuple[Message, bytes]:
         """Wait for the next order.
@@ -118,6 +123,9 @@ class Orders:
         self._queue.put(None)
 
     def _take_in(self, message: Message, blob: bytes) -> None:
+        if (callback := self._beside.get(message.get("do", ""))) is not None:
+            callback(message, blob)
+            return
         match message.get("do"):
             case "hold":
                 self._channel.send({"is": "holding", "step": self.allowance.hold()})

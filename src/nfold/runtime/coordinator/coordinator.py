@@ -33,6 +33,7 @@ from nfold.runtime.coordinator.members.regrouping import Regrouping
 from nfold.runtime.coordinator.members.succession import Succession
 from nfold.runtime.coordinator.placing.inventories import check_begun
 from nfold.runtime.coordinator.placing.living_data import LivingData
+from nfold.runtime.coordinator.placing.lost_samples import ask_for, pass_on
 from nfold.runtime.coordinator.placing.placing import Placing
 from nfold.runtime.coordinator.plan_trials import try_all
 from nfold.runtime.coordinator.preparation import Preparation
@@ -77,6 +78,7 @@ class Coordinator:
         self._settings, self._cores = settings, cores
         self._known, self._checkpoint, self._first_step = known, checkpoint, first_step
         self._placed: tuple[PlacedRun, ...] = ()
+        self._living: LivingData | None = None
         self._postmortem, self._membership = Postmortem(), Membership(settings.hosts.least if settings.hosts else 1)
         self._patience, self._failure_detector, self._cuts = patience, FailureDetector(patience), Cuts(patience)
         self._requests = RankRequests(self._postmortem)
@@ -147,6 +149,10 @@ class Coordinator:
             self._postmortem.excuse((rank,))  # it may leave before the others have finished
         if self._postmortem.open:
             return self._examine(said)
+        if kind == "lacks":
+            return ask_for(self._living, self._membership.ranks, said.member, said.message["number"])
+        if kind == "gives":
+            return [pass_on(said.message)]
         if kind == "wants":
             return [cmd.SendState(said.member, said.message["start"], said.message["stop"])]
         return self._advance(ev.Received(rank, said.message, said.file))
@@ -303,7 +309,7 @@ class Coordinator:
             yield from placing.move(per_epoch)
         if self._settings.checkpoint_every == 0:
             self._membership.fix(NO_CHECKPOINTS)
-        living = None if placing is None else self._let_live(placing)
+        living = self._living = None if placing is None else self._let_live(placing)
         self._requests.say(*self._admission.open(Standard(self._preparation.load_order(), facts, recipe, living)))
         self._trains = self._settings.hosts is not None
         succession = self._succession(facts, living)

@@ -125,6 +125,8 @@ class Rank:
         """Free the model and the buffers, whatever is under way."""
         self._process.reporter.stop()
         self._sample_moving.close()
+        if self._process.resident is not None:
+            self._process.resident.store.let_go()
         if self._replica is not None:
             self._replica.close()
             self._replica = None

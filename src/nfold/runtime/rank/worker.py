@@ -51,6 +51,7 @@ from nfold.runtime.rank.rank_tools import Tools, Wiring
 from nfold.runtime.rank.rehearsal import play_schedule, rehearse
 from nfold.runtime.rank.reporter import Reporter
 from nfold.runtime.rank.residence import load_train, resident_of
+from nfold.runtime.rank.samples_again import take_part
 from nfold.runtime.samples.own_inventory import inventory_of
 from nfold.runtime.samples.sample_costs import sample_costs
 
@@ -202,6 +203,7 @@ class Worker:
     def _do_reside(self, order: Message) -> None:
         process = self._process
         process.resident = resident_of(process.datasets["train"], process.node, order)
+        take_part(process)
         is_first = process.member == 0
         schedule = play_schedule(process.the_program, order["total"], order["steps"]) if is_first else {}
         costs = sample_costs(process.datasets["train"]) if order["measure"] else None
@@ -275,6 +277,8 @@ class Worker:
     def _hear_abandon(self) -> None:
         """End what waits for other members, from the thread that hears orders."""
         self._abandoned.set()
+        if self._process.resident is not None:
+            self._process.resident.store.let_go()
         if self._connections is not None:
             self._connections.abandon()
 

@@ -10,9 +10,11 @@ from nfold.errors import ProgramError
 from nfold.node_data import LocalFiles, Read
 from nfold.runtime.data.sample_reader import read_undrawn
 from nfold.runtime.samples.record import Record, item_of_bytes, item_to_bytes
-from nfold.runtime.samples.sample_store import SampleStore
+from nfold.runtime.samples.sample_store import DamagedSample, SampleStore
 
 _UNKNOWN = -1
+_TRIES = 3
+"""To have a sample that the disk loses."""
 
 
 class ResidentDataset:
@@ -33,6 +35,8 @@ class ResidentDataset:
         self._own = range(first, first + len(base))
         self._crcs = array("q", [_UNKNOWN]) * len(base)
         """Of samples that were read to be sent."""
+        self._read: dict[int, bytes] = {}
+        """Items that were waited for, until somebody takes them."""
 
     def __len__(self) -> int:
         return self._total
@@ -45,21 +49,37 @@ class ResidentDataset:
         """
         if number in self._own:
             return self.base[number - self._first]
-        self.store.wait(number)
-        if self.store.name(number):
+        if number not in self._read:
+            self.store.wait(number)
+        data = self._read.pop(number, None)
+        if data is None and self.store.name(number):
             return self._read_file(number)
-        return item_of_bytes(self.store.bytes_of(number))
+        return item_of_bytes(self.store.bytes_of(number) if data is None else data)
 
     def wait_for_samples(self, numbers: Iterable[int]) -> None:
-        """Wait until samples are here. Readers do so before they take a lock that others need meanwhile.
+        """Wait until samples are here, and are what they were. Readers do so before they take a lock that others need.
 
         Raises:
             InternalError: one of them is not on its way.
+            DamagedSample: one is damaged each time it comes.
             Exception: why no more come.
         """
         for number in numbers:
             if number not in self._own:
-                self.store.wait(number)
+                self._await(number)
+
+    def _await(self, number: int, tries: int = _TRIES) -> None:
+        """Wait for a sample; one that the disk has lost is waited for again."""
+        self.store.wait(number)
+        try:
+            if self.store.name(number):
+                self.store.path(number)
+            else:
+                self._read[number] = self.store.bytes_of(number)
+        except DamagedSample:
+            if tries == 1:
+                raise
+            self._await(number, tries - 1)
 
     def makes_anew(self, number: int) -> bool:
         """Whether a sample is made of its bytes whenever it is read, so that nobody keeps what is given."""

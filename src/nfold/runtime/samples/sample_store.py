@@ -4,7 +4,7 @@ import contextlib
 import errno
 import shutil
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from nfold.core.residency import Spans
@@ -19,6 +19,10 @@ from nfold.runtime.samples.record import Record
 _ELSEWHERE = "Free some room, or let NFOLD_DATA name a folder that has it."
 _LONGEST_NAME = (1 << 16) - 1
 """Bytes, for which the journal has room."""
+
+
+class DamagedSample(RunError):
+    """A sample is not what was written, and was dropped."""
 
 
 class SampleStore:
@@ -46,6 +50,10 @@ class SampleStore:
         self._needed: Spans | None = None
         self._is_expecting = False
         self._failure: Exception | None = None
+        self._ask: Callable[[int], None] | None = None
+        self._refusals: dict[int, Exception] = {}
+        """Why samples that were asked for do not come."""
+        self._num_let_go = 0
         try:
             self._files = KeptFiles(folder)
         except OSError as error:
@@ -74,7 +82,7 @@ class SampleStore:
 
         Raises:
             InternalError: it is not there.
-            RunError: it is not what was written, and is dropped.
+            DamagedSample: it is not what was written, and is dropped.
         """
         with self._changed:
             return self._read(self._entry(number))
@@ -84,7 +92,7 @@ class SampleStore:
 
         Raises:
             InternalError: it is not there, or is none.
-            RunError: it is not what was written, and is dropped.
+            DamagedSample: it is not what was written, and is dropped.
         """
         entry = self._entry(number)
         if not entry.name:
@@ -147,8 +155,8 @@ class SampleStore:
         """Wait until a sample is there.
 
         Raises:
-            InternalError: none is on its way.
-            Exception: no more come; what `expect` was told.
+            InternalError: none is on its way, and nobody can be asked for it.
+            Exception: no more come; what `expect` was told, or `refuse`.
         """
         if number in self:
             return
@@ -158,7 +166,36 @@ class SampleStore:
                 return
             if self._failure is not None:
                 raise self._failure
-        raise InternalError(f"sample {number} is neither in {self._files.folder} nor on its way")
+        if self._ask is None:
+            raise InternalError(f"sample {number} is neither in {self._files.folder} nor on its way")
+        self._wait_for_asked(number, self._ask)
+
+    def on_missing(self, ask: Callable[[int], None]) -> None:
+        """Let a sample that is waited for, and neither here nor on its way, be asked for: `add` or `refuse` follows."""
+        self._ask = ask
+
+    def refuse(self, number: int, error: Exception) -> None:
+        """Say why a sample that was asked for does not come."""
+        with self._changed:
+            self._refusals[number] = error
+            self._changed.notify_all()
+
+    def let_go(self) -> None:
+        """Let nobody wait any longer for what was asked for."""
+        with self._changed:
+            self._num_let_go += 1
+            self._changed.notify_all()
+
+    def _wait_for_asked(self, number: int, ask: Callable[[int], None]) -> None:
+        with self._changed:
+            self._refusals.pop(number, None)
+            num_let_go = self._num_let_go
+        ask(number)
+        with self._changed:
+            self._changed.wait_for(lambda: number in self or number in self._refusals or self._num_let_go > num_let_go)
+            if number in self:
+                return
+            raise self._refusals.get(number) or RunError(f"sample {number} was waited for when its generation ended")
 
     # Samples
 
@@ -167,7 +204,7 @@ class SampleStore:
         if data is None:
             with contextlib.suppress(OSError):  # then it is found again next time
                 self._drop_all_but(number for number in self._files.entries if number != entry.number)
-            raise RunError(
+            raise DamagedSample(
                 f"sample {entry.number} in {self._files.folder} is not what was written there: the disk has lost or "
                 "changed it. Let the run go on with --resume, and it is fetched again."
             )

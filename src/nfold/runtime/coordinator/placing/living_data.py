@@ -6,7 +6,7 @@ from typing import Any
 
 from nfold.core import codec
 from nfold.core.job import JobSettings, Known
-from nfold.core.residency import PlacedData, PlacedRun, SampleMove, Spans
+from nfold.core.residency import PlacedData, PlacedRun, SampleMove, Spans, spans_of
 from nfold.core.text.units import count
 from nfold.planning.choosing.early_checks import RunSteps
 from nfold.planning.inputs.facts import Facts
@@ -88,6 +88,17 @@ class LivingData:
         """Return the order that tells a newcomer the numbers of its samples."""
         data = self.data
         return reside_order(self._settings, data.key, data.members, self._numbers[member], data.sample_bytes)
+
+    def home_of(self, number: int) -> tuple[str, int | None]:
+        """Return the node that a sample lived on at first, and the member that was there last; None: none was."""
+        spans = spans_of(self.data.members)
+        home = next(index for index, (first, end) in enumerate(spans) if first <= number < end)
+        owner = next((member for member, index in reversed(self._numbers.items()) if index == home), None)
+        return self.data.members[home].node, owner
+
+    def node_of(self, member: int) -> str:
+        """Return the node of a member."""
+        return self.data.members[self._numbers[member]].node
 
     def indispensable(self, members: Collection[int]) -> dict[int, str]:
         """Return those of some members that hold what may not leave them, with what follows."""
