@@ -5,6 +5,7 @@ What was trained is what one device trains on the same samples in the same order
 
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from nfold.core.residency import PlacedData
 from nfold.core.text.cluster_file import LOCAL
 from nfold.errors import ClusterError, NfoldError, PlanError, ProgramError
 from nfold.node_data import local_data
+from nfold.program import ProgramSource
 from nfold.runtime.data.resident_samples import ResidentSamples
 from nfold.verbs.options.job_record import Resumed
 from nfold.verbs.options.option_checks import Options
@@ -195,6 +197,38 @@ def test_a_run_goes_on_in_the_epoch_in_which_all_of_a_nodes_data_come(tmp_path):
     folder, living_here = RunFolder.create(tmp_path / "run", ""), living({"pi": NUM_SAMPLES, "desk": 0})
     played(job(living_here, folder, ("pi", "desk"), place="overlap", steps=2))
     ran = played(job(living_here, folder, ("pi", "desk"), place="overlap", resumed=goes_on(folder, same=True)))
+    assert difference(ran.state_dict(), one_device(placed(folder).runs)) <= 1e-9
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {folder!r})
+import test_placed_runs
+def program():
+    return test_placed_runs.living({{"pi": 34, "desk": 10}})
+"""
+
+
+class Interrupting(NullObserver):
+    """Presses Ctrl-C when the run is planned, before anything has moved."""
+
+    job: Any = None
+
+    def planned(self, planned: Any, folder: Any) -> None:
+        self.job.session.interrupt()
+
+
+def test_a_run_that_is_stopped_while_samples_move_goes_on_with_those_that_have_come(tmp_path):
+    script, folder = tmp_path / "mine.py", RunFolder.create(tmp_path / "run", "")
+    script.write_text(SCRIPT.format(folder=str(Path(__file__).parent)))
+    source, asked = ProgramSource.parse(f"{script}:program"), {"place": "waterfill", "debug": True}
+    stopped = job(source, folder, ("pi", "desk"), Interrupting(), **asked)
+    stopped._recorder._observer.job = stopped
+    with pytest.raises(KeyboardInterrupt, match="Samples that have moved stay where they are; fetch the rest and"):
+        played(stopped)
+    begun, known = Begun(batch_size=16, steps_per_epoch=3, placed=placed(folder)), folder.known()
+    resumed = Resumed(known=known, begun=begun, checkpoint=None, history=[])
+    ran = played(job(source, folder, ("pi", "desk"), resumed=resumed, **asked))
     assert difference(ran.state_dict(), one_device(placed(folder).runs)) <= 1e-9
 
 

@@ -284,9 +284,9 @@ class Job:
             self._recorder.note(f"note: {error.filename} is half written and cannot be removed: {error.strerror}")
         finally:
             try:
-                has_begun = self.outcome.losses or self.outcome.moves_samples
-                goes_on = has_begun or (self._resumed is not None and not self._is_refused)
-                if not (goes_on or self._log_matters):
+                has_begun = self.outcome.losses or self._recorder.kept.goes_on
+                has_begun = has_begun or (self._resumed is not None and not self._is_refused)
+                if not (has_begun or self._log_matters):
                     folder.discard()
                     self._live.forget()
             finally:
