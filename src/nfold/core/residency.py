@@ -66,6 +66,9 @@ class PlacedRun:
     in_a_row: int = 1
     """Samples of a rank that are visited together: two where a program computes nothing on one. It was measured, so it
     is kept: found otherwise elsewhere, it would change the order of an epoch under way."""
+    has_moved: bool = False
+    """Whether what it needs before training was known to be there when it was written: the run had gone on until then,
+    with nodes that may be gone by now."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

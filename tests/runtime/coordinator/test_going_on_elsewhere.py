@@ -1,5 +1,7 @@
 """Where the data of a run are when it goes on with other nodes."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -94,6 +96,7 @@ def test_what_is_passed_on_is_repaired_first():
 
 def test_a_place_that_was_not_trained_under_may_not_have_moved():
     assert lists_at(kept(MOVED), 0, 0, (0, 1)) == [((0, 60),), ((60, 100),)]
+    assert lists_at(kept(replace(MOVED, has_moved=True)), 0, 0, (0, 1)) == [((0, 30),), ((60, 100), (30, 60))]
 
 
 @given(st.permutations([0, 1, 2]), st.sets(st.sampled_from([0, 1, 2])), st.integers(0, 60), st.integers(0, 40))

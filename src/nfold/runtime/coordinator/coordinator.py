@@ -353,6 +353,8 @@ class Coordinator:
         living = placing.living(self._membership.ranks)
         if self._settings.hosts is None:
             self._membership.fix(DATA_LIVE_HERE)
+        else:
+            self._hand_over.keep_in_files()
         for number, why in living.indispensable(self._membership.ranks).items():
             self._membership.need(number, why)
             if self._settings.hosts is not None:

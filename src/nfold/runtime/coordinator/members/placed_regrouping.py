@@ -102,6 +102,7 @@ class PlacedRegrouping:
                 raise
             self._requests.say(cmd.Noted(f"note: {self._named(newcomers)} cannot be used, and is let go: {error}"))
             placement = self._placement(gathered, (*leavers, *newcomers), known, ready, step)
+        self._requests.say(*(cmd.Noted(text) for text in placement.data.plan.sentences))
         yield from self._move(gathered, placement.data)
         yield from self._begin(placement, gathered)
         self._tell(placement, before, turnover, step)
@@ -213,7 +214,6 @@ class PlacedRegrouping:
             joined=tuple(name for name in have if name not in had),
             left=tuple(name for name in had if name not in {*have, *turnover.lost}),
         )
-        self._requests.say(*(cmd.Noted(text) for text in placement.data.plan.sentences))
         self._requests.say(cmd.Placed(self._living.data))
         self._requests.say(cmd.Replanned(placement.known, plan_of(placement.known), step, turnover))
 

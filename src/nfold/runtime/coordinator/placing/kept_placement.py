@@ -7,11 +7,11 @@ came from.
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from nfold.core.residency import NodeData, PlacedData, RankSamples, SampleMove, Spans, spans_of
+from nfold.core.residency import NodeData, PlacedData, PlacedRun, RankSamples, SampleMove, Spans, spans_of
 from nfold.core.text.units import count
 from nfold.errors import ClusterError
 from nfold.planning.residency.model.spans import common, joined, num_samples, union, without
-from nfold.planning.residency.resident_order import runs_before, samples_in
+from nfold.planning.residency.resident_order import samples_in
 
 
 class Held(NamedTuple):
@@ -27,7 +27,7 @@ def lists_at(kept: PlacedData, step: int, epoch: int, numbers: Sequence[int]) ->
     """Return which samples each rank holds when a run goes on, none of them twice.
 
     Args:
-        kept: of the run so far; what was placed and not trained under counts for nothing, since it may not have moved.
+        kept: of the run so far; what was placed and not trained under counts for nothing where it may not have moved.
         step: from which it goes on.
         epoch: of that step.
         numbers: of the member that is each rank now.
@@ -75,7 +75,7 @@ def held_at(kept: PlacedData, step: int, epoch: int, numbers: Sequence[int]) -> 
     """Return which samples each rank holds, and which none does; see `lists_at`."""
     assigned: dict[int, RankSamples] = {}
     coming: dict[int, Spans] = {}
-    for run in runs_before(kept.runs, step)[-1:]:
+    for run in _in_force(kept, step):
         assigned = dict(zip(run.members, samples_in(run, epoch), strict=True))
         coming = {member: _coming(run.moves, member, epoch) for member in run.members}
     lists: list[Spans] = []
@@ -85,7 +85,7 @@ def held_at(kept: PlacedData, step: int, epoch: int, numbers: Sequence[int]) -> 
         here = without((*samples.own, *samples.arriving), coming[number]) if samples else ()
         lists.append(joined(here))
         left = without(left, here)
-    for run in runs_before(kept.runs, step)[-1:]:
+    for run in _in_force(kept, step):
         for move in run.moves:
             if move.epoch is not None and move.epoch >= epoch and move.source in numbers:
                 rank = numbers.index(move.source)
@@ -145,6 +145,14 @@ def _own(kept: PlacedData, number: int) -> Spans:
     """Return the samples that lived on a member's node at first; a later one had none."""
     first, end = spans_of(kept.members)[number] if number < len(kept.members) else (0, 0)
     return ((first, end),) if end > first else ()
+
+
+def _in_force(kept: PlacedData, step: int) -> tuple[PlacedRun, ...]:
+    """Return the placement by which samples lie where they are, if there is one.
+
+    Nothing may have moved yet for one that was not trained under, unless it was written afterwards.
+    """
+    return tuple(run for run in kept.runs if run.first_step < step or run.has_moved)[-1:]
 
 
 def _coming(moves: Sequence[SampleMove], member: int, epoch: int) -> Spans:

@@ -175,7 +175,7 @@ class LivingData:
         )
         plan = place(problem, self._method)
         run = placed_run(plan, gathered.numbers, first_step=step, first_epoch=epoch, sites=problem.sites)
-        run = replace(run, in_a_row=known.graph.least_chunk)
+        run = replace(run, in_a_row=known.graph.least_chunk, has_moved=True)  # kept once it has
         return replace(self.data, runs=(*runs_before(self.data.runs, step), run), plan=plan)
 
     @property

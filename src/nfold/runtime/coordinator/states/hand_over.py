@@ -47,6 +47,11 @@ class HandOver:
         self._requests, self._membership = requests, membership
         self._state: KeptState | None = None
         self._handed = 0
+        self._is_in_files = False
+
+    def keep_in_files(self) -> None:
+        """Let each generation begin from a file: who goes on with the run must find its samples where the file says."""
+        self._is_in_files = True
 
     def forget(self) -> None:
         """Let the next ranks go on from a file, or begin."""
@@ -66,7 +71,11 @@ class HandOver:
             NonFiniteLoss: training diverged.
         """
         self.forget()
-        if plan.asynchrony is not None or not set(self._membership.ranks) - set(self._membership.leavers):
+        if (
+            self._is_in_files
+            or plan.asynchrony is not None
+            or not set(self._membership.ranks) - set(self._membership.leavers)
+        ):
             return b""
         told = yield from self._requests.ask(ranks, {"do": "holdings"}, "holdings")
         facts = [told[rank]["facts"] for rank in ranks]
