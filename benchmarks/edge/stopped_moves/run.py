@@ -228,7 +228,8 @@ def main() -> None:
     given = options.parse_args()
     draw, rows, cache = random.Random(given.seed), list[dict[str, Any]](), tempfile.TemporaryDirectory()
     for number in range(given.times):
-        way, kind = given.way or WAYS[number % len(WAYS)], ("files", "items")[number // len(WAYS) % 2]
+        turn, index = divmod(number, len(WAYS))
+        way, kind = given.way or WAYS[index], ("items", "files")[(turn + index) % 2]
         with tempfile.TemporaryDirectory() as folder:
             place = Place(Path(folder), kind, uuid.uuid4().hex, Path(cache.name), given.idle)
             row = play(place, way, draw.random())

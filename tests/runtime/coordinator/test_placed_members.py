@@ -197,10 +197,10 @@ def test_hosts_of_data_that_stay_where_they_are_stay_too():
 
 def test_who_pins_samples_ends_the_run_when_it_is_to_leave():
     job = training(lives(50, num_pinned=7), lives(50))
-    why = "and 7 samples that are pinned to box would be missing in every epoch: the run keeps a checkpoint and ends"
-    assert f"note: if box is to leave, it will not be let go alone, {why}" in notes(job)
+    why = "7 samples pinned to box would be missing in every epoch: the run keeps a checkpoint and ends"
+    assert f"note: if box leaves, {why}" in notes(job)
     told, *_ = job.handle(ev.ReleaseWanted(0))
-    assert told.text == f"member 0 (on box, pid 100) is to leave, {why}"
+    assert told.text == f"member 0 (on box, pid 100) is to leave, and {why}"
 
 
 def test_a_lost_host_whose_samples_nobody_has_ends_the_run():
@@ -246,3 +246,11 @@ def test_a_lost_sample_that_lived_on_a_node_that_is_gone_ends_the_run():
     job = training(lives(50), lives(50, digest="others"))
     (given,) = job.say(1, "lacks", number=70)
     assert "only box-2 has it, which is not there" in given.message["why"]
+
+
+def test_a_second_rank_on_a_node_is_not_let_in():
+    job = training(lives(50), lives(50, digest="others"))
+    job.handle(ev.MemberStarted(2, cluster("box").nodes[0]))
+    job.say(2, "hello", host="there", pid=77)
+    refused, _ = job.say(2, "ready", **READY | {"inventory": codec.encode(lives(50))})
+    assert "box trains already, and what lives on a node is for one rank of it" in refused.text

@@ -359,7 +359,7 @@ class Coordinator:
             self._membership.need(number, why)
             if self._settings.hosts is not None:
                 host = self._membership.member(number).host
-                self._requests.say(cmd.Noted(f"note: if {host} is to leave, it will not be let go alone, {why}"))
+                self._requests.say(cmd.Noted(f"note: if {host} leaves, {why}"))
         return living
 
     def _succession(self, facts: Ready, living: LivingData | None) -> Succession:

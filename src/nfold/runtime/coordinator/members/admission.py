@@ -22,7 +22,7 @@ from nfold.runtime.coordinator.placing.living_data import LivingData
 from nfold.runtime.coordinator.same_on_all_ranks import Other, check_alike
 from nfold.runtime.coordinator.same_program import check_same_recipe
 
-TOO_FEW = "and fewer than the run may go on with would stay: it keeps a checkpoint and ends"
+TOO_FEW = "fewer than the run may go on with would stay: it keeps a checkpoint and ends"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Admission:
         if number in self._membership.coming:
             return self._dismiss(number)
         if decision is Decision.STOP:
-            return [cmd.Noted(f"{self._name(number)} is to leave, {self._membership.needed(number) or TOO_FEW}")]
+            return [cmd.Noted(f"{self._name(number)} is to leave, and {self._membership.needed(number) or TOO_FEW}")]
         return []
 
     def see_off(self, left: ev.Left) -> list[cmd.ToShell]:
@@ -123,7 +123,8 @@ class Admission:
         try:
             check_alike(standard.ready, Other(number, has_rank=False), ready)
             if standard.living is not None:
-                ready = standard.living.welcome(number, self._membership.member(number).host, ready)
+                host, ranks = self._membership.member(number).host, self._membership.ranks
+                ready = standard.living.welcome(number, host, ready, ranks)
             check_same_recipe(standard.ready["batch_size"], standard.recipe, ready)
         except ProgramError as error:
             return self._refuse(number, str(error))

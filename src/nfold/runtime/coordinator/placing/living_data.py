@@ -6,8 +6,9 @@ from typing import Any
 
 from nfold.core import codec
 from nfold.core.job import JobSettings, Known
-from nfold.core.residency import PlacedData, PlacedRun, SampleMove, Spans, spans_of
+from nfold.core.residency import NodeData, PlacedData, PlacedRun, SampleMove, Spans, spans_of
 from nfold.core.text.units import count
+from nfold.errors import ProgramError
 from nfold.planning.choosing.early_checks import RunSteps
 from nfold.planning.inputs.facts import Facts
 from nfold.planning.residency.best_place import place
@@ -67,14 +68,22 @@ class LivingData:
         """Who trains on which samples, stretch by stretch."""
         return self.data.runs
 
-    def welcome(self, member: int, node: str, ready: dict[str, Any]) -> dict[str, Any]:
+    def welcome(self, member: int, node: str, ready: dict[str, Any], ranks: Collection[int]) -> dict[str, Any]:
         """Take in what lives on the node of a newcomer; return what it told, with the samples of all nodes.
 
+        Args:
+            member: the newcomer.
+            node: its host.
+            ready: what it told of the program.
+            ranks: the members that train.
+
         Raises:
-            ProgramError: the run does not know the samples that live there.
+            ProgramError: the run does not know the samples that live there, or the node has a rank already.
         """
         found = members_of({node: codec.decode(Inventory, ready["inventory"])})
         members, (number,) = numbered(self.data, found)
+        if number in [self._numbers[rank] for rank in ranks]:
+            raise ProgramError(f"{node} trains already, and what lives on a node is for one rank of it.")
         self.data = replace(self.data, members=members)
         self._numbers[member] = number
         return joined({**ready, "total": sum(each.num_samples for each in members)})
@@ -103,12 +112,7 @@ class LivingData:
     def indispensable(self, members: Collection[int]) -> dict[int, str]:
         """Return those of some members that hold what may not leave them, with what follows."""
         held = {member: self.data.members[self._numbers[member]] for member in members}
-        return {
-            member: f"and {count(each.num_pinned, 'sample')} that are pinned to {each.node} would be missing in every "
-            "epoch: the run keeps a checkpoint and ends"
-            for member, each in held.items()
-            if each.num_pinned
-        }
+        return {member: _pinned_here(each) for member, each in held.items() if each.num_pinned}
 
     def gather(self, members: Sequence[int], leavers: Collection[int], step: int, epoch: int) -> Gathered:
         """Return what members hold before a step.
@@ -181,3 +185,8 @@ class LivingData:
     @property
     def _method(self) -> Any:
         return self._settings.place or "nothing"
+
+
+def _pinned_here(data: NodeData) -> str:
+    pinned = count(data.num_pinned, "sample")
+    return f"{pinned} pinned to {data.node} would be missing in every epoch: the run keeps a checkpoint and ends"
