@@ -5,14 +5,17 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from harness import plain_loop
 
 from nfold.machine.request_socket import request
 from nfold.program import ProgramSource
+from nfold.runtime.data.resident_samples import ResidentSamples
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.running.observer import NullObserver
@@ -198,3 +201,70 @@ def test_another_terminal_gives_a_host_back_and_takes_one_more(tmp_path):
     run.train(2)
     run.end()
     assert ask("+1") is None, "nobody listens any more"
+
+
+PLACED = """
+import torch
+from torch import nn
+import nfold
+
+PARTS = {"local-0": range(40), "local-1": range(40, 64)}
+
+def samples():
+    torch.manual_seed(3)
+    inputs, targets = torch.randn(64, 6, dtype=torch.float64), torch.randn(64, 2, dtype=torch.float64)
+    return torch.utils.data.TensorDataset(inputs, targets)
+
+def program():
+    return nfold.Program(
+        model=lambda: nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 2)).double(),
+        loss=nn.MSELoss(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.5),
+        train_data=nfold.local_data(lambda node: torch.utils.data.Subset(samples(), PARTS.get(node, ()))),
+        batch_size=12,
+        epochs=10**6,
+        seed=1,
+    )
+"""
+
+
+class PlacedOnHosts(OnHosts):
+    """A run on hosts that hold samples."""
+
+    def __init__(self, folder: Any, **wishes: Any) -> None:
+        super().__init__(folder, **wishes)
+        (folder / "program" / "mine.py").write_text(PLACED)
+
+    def end(self) -> None:
+        self._steps.close()
+        mine, placed = self.source.load(), self.job.folder.placed()
+        assert placed is not None
+        whole = replace(mine, train_data=lambda: mine.train_data().dataset)
+        samples = ResidentSamples(placed.runs, mine.batch_size, mine.seed)
+        alone = plain_loop(whole, self.step, 0, samples=samples).state_dict()
+        trained = run_of(self.job).state_dict()
+        assert max(float((trained[name] - alone[name]).abs().max()) for name in alone) <= 1e-9
+
+
+@pytest.mark.exhaustive
+def test_a_host_comes_and_one_that_holds_samples_is_told_to_end(tmp_path, monkeypatch):
+    monkeypatch.setenv("NFOLD_DATA", str(tmp_path / "data"))
+    run = PlacedOnHosts(tmp_path, on="local", nodes="2:3", place="waterfill")
+    run.until_noted("local-2 has joined: 3 ranks train")
+    run.train(3)
+    os.kill(run.agents()["local-1"], signal.SIGTERM)
+    run.until_noted("local-1 has left: 2 ranks train")
+    run.train(3)
+    run.end()
+
+
+@pytest.mark.exhaustive
+def test_a_host_is_lost_whose_samples_came_from_others(tmp_path, monkeypatch):
+    monkeypatch.setenv("NFOLD_DATA", str(tmp_path / "data"))
+    run = PlacedOnHosts(tmp_path, on="local", nodes="2:3", place="waterfill", checkpoint_every=4)
+    run.until_noted("local-2 has joined: 3 ranks train")
+    run.train(5)
+    os.kill(run.agents()["local-2"], signal.SIGKILL)
+    run.until_noted("local-2 is lost: 2 ranks train")
+    run.train(3)
+    run.end()
