@@ -17,6 +17,7 @@
     hand            -->    handed       gives, or takes, what only a rank that leaves had of it
     hold            -->    holding      at once: begins no more steps; another `until` says which is the last one
     abandon         -->    abandoned    at once: ends the generation where it is
+    give            -->    gives        at once: a sample that another one `lacks`, to whom `given` brings it
 
 Orders are read by a thread and done in sequence, so the coordinator may send the next one before the last is done. When
 another member is lost, the generation is over: that is told, and what was ordered of it is passed by until the next
