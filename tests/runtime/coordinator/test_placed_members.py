@@ -222,7 +222,7 @@ def test_who_comes_learns_the_numbers_of_all_samples_and_then_listens():
     assert orders(newcomer(job, lives(0))) == ["2 reside"]
     reside = message(job.told[-1:], "reside")
     assert (reside["first"], reside["total"], reside["key"]) == (100, 100, message(job.told, "reside")["key"])
-    assert orders(job.say(2, "resides", schedule={})) == ["2 listen"]
+    assert orders(job.say(2, "resides", schedule={}, costs=None)) == ["2 listen"]
 
 
 def test_who_brings_samples_that_the_run_does_not_know_is_not_let_in():

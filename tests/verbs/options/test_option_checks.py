@@ -129,6 +129,7 @@ def test_a_run_whose_hosts_held_begins_with_all_that_are_back():
         ({"nodes": "many"}, "nodes is 'many': it must be a whole number, or two"),
         ({"nodes": "2:8", "place": "nothing"}, "with --place nothing all samples stay where they are, and so must"),
         ({"nodes": "2:8", "place": "auto", "chunks": 8}, "with --place each host that trains has one chunk of a batch"),
+        ({"nodes": "2:8", "place": "auto", "hold_for": "1m"}, "with --place hosts do not hold when the command dies"),
         ({"nodes": "2:8", "checkpoint_every": 0}, "Leave out --checkpoint-every 0"),
         ({"nodes": "2:8", "workers": 4}, "each host has one rank, a worker. Leave out -n"),
         ({"nodes": "2:8", "servers": 1}, "Leave out -n and --servers"),
