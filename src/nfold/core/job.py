@@ -95,6 +95,8 @@ class Recipe:
     has_collate: bool = False
     """Whether the program joins items itself."""
     averages: Averages | None = None
+    gradients: int | None = None
+    """Checksum of the first gradients (`--exact`); None: sums are as they come."""
     items: dict[str, int | None] | None = None
     """Checksums of a few items of the data by their index, as in the first epoch; None: of an item that could not be
     read, or of all: an older version did not write them down."""

@@ -59,6 +59,12 @@ class LastingOptions:
     seed: int | None = option(None, "instead of the program's", "S")
     device: str = option("auto", "where to compute", choices=DEVICES)
     """`auto`: cuda where there is one."""
+    exact: bool = option(
+        False,
+        "the same bits as on one device with the same --chunks and --exact, whatever the plan is and whoever comes, "
+        "leaves or dies",
+    )
+    """Gradients are summed as whole numbers, and ranks compute with one thread each."""
     tls: bool = option(False, "encrypt all that goes between processes (TLS 1.3), with a certificate made for the job")
     """Ranks that are threads send nothing."""
     checkpoint_every: int | None = option(

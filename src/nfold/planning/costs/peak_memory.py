@@ -189,10 +189,19 @@ def _bucket_bytes(reduction: Reduction, state_per_byte: float, rank: int) -> flo
     for share in reduction.shares:
         served[share.rank] += (share.stop - share.start) * reduction.item_bytes
     own, copies = served[rank], len(reduction.members) - 1
+    wider = reduction.addend_bytes / reduction.item_bytes
     if reduction.route == "server":
         values_and_gradients = reduction.num_bytes if member else 2 * own
-        return values_and_gradients + own * (state_per_byte + copies)
+        summed = _exact_bytes(reduction, reduction.num_bytes if member else own)
+        return values_and_gradients + summed + own * (state_per_byte + copies * wider)
     if not member:
         return 0.0
-    received = copies / len(reduction.members) if reduction.route == "ring" else 0.0
-    return reduction.num_bytes * (1 + state_per_byte + received)
+    received = copies / len(reduction.members) * wider if reduction.route == "ring" else 0.0
+    return reduction.num_bytes * (1 + state_per_byte + received) + _exact_bytes(reduction, reduction.num_bytes)
+
+
+def _exact_bytes(reduction: Reduction, held_bytes: int) -> float:
+    """Whole numbers that gradients are summed as, and a copy of their sums for the optimizer; 0 without `--exact`."""
+    if reduction.fraction_bits is None:
+        return 0.0
+    return held_bytes * (reduction.addend_bytes / reduction.item_bytes + 1)

@@ -41,6 +41,9 @@ class Facts:
     """Whether the model is evaluated between steps."""
     chunks_are_settled: bool = False
     """Whether a run goes on, of whose result the number of chunks is a part."""
+    fraction_bits: int | None = None
+    """Gradients are summed as whole numbers, see `Reduction`, and only plans count that give the bits of one device.
+    None: without `--exact`."""
     load_is_waited: bool = False
     """Whether loading a sample takes, by the profiles, what a run really waited for it; else what reading it takes,
     ahead of its use and beside computing."""

@@ -163,6 +163,7 @@ class JobPlanning:
             evaluates=bool(ready["has_test"]) and self.settings.evaluate,
             chunks_are_settled=self.settings.begun is not None,
             chunk_shares=tuple(ready.get("chunk_shares", ())),
+            fraction_bits=ready["gradients"]["fraction_bits"] if self.settings.exact else None,
         )
 
 

@@ -48,6 +48,9 @@ class _Held:
     gradient: torch.Tensor | None = None
     sparse_dims: int = 0
     """See `Parameter.sparse_dims`."""
+    is_apart: bool = False
+    """Whether the tensor and its gradient have memory of their own: a kernel may compute other last bits where a tensor
+    begins or lies otherwise than on one device."""
 
 
 class PieceState(NamedTuple):
@@ -90,6 +93,12 @@ class Updater:
     def advance(self, step: int) -> None:
         """Set the learning rate's schedule to where it is after so many steps."""
         self._stepper.advance(step)
+
+    def take_sums(self) -> None:
+        """Give what lies apart from its bucket the sums of its gradients."""
+        for each in self._held:
+            if each.is_apart and each.gradient is not None:
+                each.tensor.grad = torch.empty_like(each.tensor, requires_grad=False).copy_(each.gradient)
 
     def scale(self, factor: float) -> None:
         """Multiply all gradients by a factor."""
@@ -145,8 +154,8 @@ class Updater:
         for each in self._held:
             if each.home is not None and each.tensor.data_ptr() != each.home.data_ptr():
                 each.home.copy_(each.tensor.detach())
-                each.tensor.data = each.home
-            if each.gradient is not None:
+                each.tensor.data = each.tensor.data if each.is_apart else each.home
+            if each.gradient is not None and not each.is_apart:
                 each.tensor.grad = each.gradient
 
     def state(self) -> list["PieceState"]:
@@ -361,6 +370,9 @@ def _held(
             for piece in pieces(reduction, sizes)
         ]
     whole = graph.update_scope == "parameter"
+    if reduction.fraction_bits is not None:
+        places = pieces(reduction, sizes, start, stop)
+        return [_apart(reduction, piece, names[piece.name], buffers, parameters[piece.name]) for piece in places]
     return [
         _served(
             reduction,
@@ -386,6 +398,16 @@ def _served(
     tensor = nn.Parameter(home)
     tensor.grad = gradient
     return _Held(piece, name, tensor, home, gradient, sparse_dims)
+
+
+def _apart(reduction: Reduction, piece: Piece, name: str, buffers: Buffers, parameter: nn.Parameter) -> _Held:
+    """A whole parameter as it lies on one device; its values are copied to the bucket when they are new."""
+    where = (reduction.name, piece.offset, piece.offset + piece.stop - piece.start)
+    home, gradient = (
+        buffers.flat(Elements(kind, *where)).view(parameter.shape) for kind in ("value", "gradient")
+    )
+    tensor = nn.Parameter(torch.empty_like(parameter, requires_grad=False).copy_(home))
+    return _Held(piece, name, tensor, home, gradient, is_apart=True)
 
 
 def _shaped(tensor: torch.Tensor, held: _Held) -> torch.Tensor:

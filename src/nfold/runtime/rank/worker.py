@@ -45,6 +45,8 @@ from nfold.runtime.control.own_failure import failed
 from nfold.runtime.data.loaded_program import facts_of, find_device, load_dataset
 from nfold.runtime.data.loaders import LoaderPool
 from nfold.runtime.measuring.unsent_bytes import lift_limits
+from nfold.runtime.rank.agreed_gradients import agreed_gradients
+from nfold.runtime.rank.cut_trial import why_cut_inexact
 from nfold.runtime.rank.process import Process
 from nfold.runtime.rank.rank_of_generation import Rank
 from nfold.runtime.rank.rank_tools import Tools, Wiring
@@ -191,6 +193,8 @@ class Worker:
             if order["evaluate"] and is_first:
                 not_means = rehearse(process.program, train, test, process.device)
         told = process.told = facts_of(process.program, process.datasets)
+        if order["exact"]:
+            told["gradients"] = agreed_gradients(process.program, train, process.device)
         process.loader_pool.wanted(process.program.loaders, process.program.seed, told["items"])
         if source is not None:
             told["inventory"] = codec.encode(inventory_of(source, train))
@@ -213,6 +217,9 @@ class Worker:
         )
         if self._process.owns_process:
             torch.set_num_threads(order["own_threads"])
+        if order["exact"]:
+            tried = self._process.the_program, found.graph, self._process.datasets["train"]
+            found = replace(found, graph=replace(found.graph, inexact_cut=why_cut_inexact(*tried)))
         self._channel.send({"is": "profiled", "measured": codec.encode(found), "note": told})
 
     def _do_listen(self) -> None:

@@ -281,6 +281,7 @@ class Replica:
         sizes = self.sampler.sizes(index)
         self._cells.begin(index, sizes)
         played = self._engine.play(index, sizes, keep_spans=keep_spans)
+        self._buffers.settle()
         self._average(index + 1, played)
         self._previous_end_s = played.end_s
         samples = sum(sizes[chunk] for chunk in self._cells.losses)

@@ -213,4 +213,5 @@ def question_of(plan: Plan, known: Known) -> Facts:
         staleness=rules.bound if rules is not None else None,
         staleness_aware=rules is not None and rules.staleness_aware,
         evaluates=plan.evaluates,
+        fraction_bits=next((each.fraction_bits for each in plan.reductions), None),
     )
