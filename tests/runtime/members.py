@@ -32,7 +32,7 @@ from nfold.verbs.ranks.toolbox import MemoryWiring, Toolbox
 WAIT_S = 60.0
 TOKEN = "a secret"
 LOAD = {
-    "do": "load", "measure": False, "device": "cpu", "local_rank": 0, "threads": 1,
+    "do": "load", "measure": False, "exact": False, "device": "cpu", "local_rank": 0, "threads": 1,
     "evaluate": False, "steps": None, "overrides": {}, "node": "", "lives": None,
 }  # fmt: skip
 Lose = Callable[[int, int], None]

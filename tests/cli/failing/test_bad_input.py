@@ -36,6 +36,15 @@ STEP_OF_399 = 1 + list(sample_order(400, epoch=0, seed=0)).index(399) // 16
             ["4 workers cannot share 2 chunks", "--chunks 4"],
         ),
         (["train", "faulty.py", "-n", "0"], ["workers is 0", "at least 1"]),
+        (
+            ["train", "faulty.py", "--exact", "--strategy", "ssp"],
+            ["--exact and --strategy ssp: each gradient is applied"],
+        ),
+        (["train", "faulty.py", "--exact", "--device", "cuda"], ["kernels of CUDA add in an order", "--device cpu"]),
+        (
+            ["train", "faulty.py", "--exact", "--place", "lp"],
+            ["--exact and --place lp: chunks of a batch are what lives"],
+        ),
         (["train", "faulty.py", "--steps", "0"], ["steps is 0", "at least 1"]),
         (["train", "faulty.py", "--seed", "9" * 23], ["--seed 99999999999999999999999: it must be", "2^64 - 1"]),
         (["train", "faulty.py", "--port", "65536"], ["port is 65536", "65535"]),

@@ -1,9 +1,9 @@
 """Which placements give one device's bits (`--exact`), and how their gradients are summed.
 
-Whole numbers add up the same in any order. What is left are numbers that torch adds within a chunk: the contributions of
-several operators to one gradient. Where all of them are in one segment, its backward adds them as the whole model's does;
-two have no order; three or more in several segments have one that a cut would change. A weight's contributions become
-whole numbers, so those must all be in one segment.
+Whole numbers add up the same in any order. What is left are numbers that torch adds within a chunk: the contributions
+of several operators to one gradient. Where all of them are in one segment, its backward adds them as the whole model's
+does; two have no order; three or more in several segments have one that a cut would change. A weight's contributions
+become whole numbers, so those must all be in one segment.
 """
 
 from collections.abc import Iterator
@@ -15,6 +15,7 @@ from nfold.planning.inputs.facts import Facts, Proposal
 from nfold.planning.scheduling.segments import cut
 
 PLAIN_TYPES = ("float64", "float32", "bfloat16", "float16")
+CHUNKS_OF_NODES = "chunks of a batch are what lives on a node, so the result depends on which nodes there are"
 _WITHOUT_ORDER = 2
 """Numbers that add up the same in any order."""
 
@@ -32,12 +33,14 @@ def program_objection(facts: Facts) -> str:
     if facts.fraction_bits is None:
         return ""
     if facts.chunk_shares:
-        return "chunks of a batch are what lives on a node, so the result depends on which nodes there are"
+        return CHUNKS_OF_NODES
     for each in facts.graph.trained:
         if each.sparse_dims:
             return f"the gradient of {each.name} is sparse, and a sum of whole numbers names no rows"
         if each.dtype not in PLAIN_TYPES:
-            return f"{each.name} is of type {each.dtype}, and gradients become whole numbers from {PLAIN_TYPES[1]} alike"
+            return (
+                f"{each.name} is of type {each.dtype}, and gradients become whole numbers from {PLAIN_TYPES[1]} alike"
+            )
     return ""
 
 

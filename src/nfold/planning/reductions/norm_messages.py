@@ -72,9 +72,7 @@ def agree_on_norm(sums: Sequence[SummedPart], network: MessageWriter, add: Calla
     arrived = list(counted[first])
     for rank in others:
         own = squares(rank, rank + 1, width)
-        _, receive = network.send(
-            PlannedMessage(rank, first, "norm", own, width * ITEM_BYTES), tuple(counted[rank])
-        )
+        _, receive = network.send(PlannedMessage(rank, first, "norm", own, width * ITEM_BYTES), tuple(counted[rank]))
         arrived.append(receive.id)
     agreed = add(first, FindClipFactor, after=tuple(arrived))
     known: dict[int, Events] = {first: (agreed.id,)}

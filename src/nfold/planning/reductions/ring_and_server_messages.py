@@ -55,7 +55,9 @@ def _of_bucket(
     is_addend = purpose in ("reduce", "push") and reduction.fraction_bits is not None
     kind: BufferKind = "value" if purpose == "pull" else "addend" if is_addend else "gradient"
     item_bytes = reduction.addend_bytes if is_addend else reduction.item_bytes
-    return PlannedMessage(source, target, purpose, Elements(kind, reduction.name, start, stop), (stop - start) * item_bytes)
+    return PlannedMessage(
+        source, target, purpose, Elements(kind, reduction.name, start, stop), (stop - start) * item_bytes
+    )
 
 
 class MessageWriter:
@@ -211,7 +213,12 @@ class _Chain:
         onto, self._held = self._held, None
         before = self.summed if onto is None else (*self.summed, onto)
         how: Combine = "add" if self._started else "copy"
-        taking: dict[str, Any] = {"receive_after": before, "combine": how, "onto": onto, "completes": rank == self._last}
+        taking: dict[str, Any] = {
+            "receive_after": before,
+            "combine": how,
+            "onto": onto,
+            "completes": rank == self._last,
+        }
         _, receive = network.send_in_turn(message, place, after, **taking)
         self._started, self.summed = True, (receive.id,)
 

@@ -1,7 +1,7 @@
 """Gradients as whole numbers of a common unit: their sum is the same in whatever order and groups they are added.
 
-A unit is 2^-b. An addend is rounded to the nearest whole number of units, so it is off by half a unit at most, and their
-sum by half a unit for each chunk. Sums cannot overflow: each of n addends is refused beyond 2^62 / n units.
+A unit is 2^-b. An addend is rounded to the nearest whole number of units, so it is off by half a unit at most, and
+their sum by half a unit for each chunk. Sums cannot overflow: each of n addends is refused beyond 2^62 / n units.
 """
 
 import torch
@@ -70,8 +70,8 @@ def write(sums: torch.Tensor, fraction_bits: int, into: torch.Tensor) -> None:
 
 
 DIGIT_BITS, NUM_DIGITS = 48, 4
-"""A sum of squares is sent as so many digits, each a whole number that a double holds: 2^192 is more than 2^34 squares of
-2^62 come to, twice."""
+"""A sum of squares is sent as so many digits, each a whole number that a double holds: 2^192 is more than 2^64 squares
+of 2^62 come to."""
 _LIMB_BITS, _NUM_LIMBS = 16, 4
 
 

@@ -403,9 +403,7 @@ def _served(
 def _apart(reduction: Reduction, piece: Piece, name: str, buffers: Buffers, parameter: nn.Parameter) -> _Held:
     """A whole parameter as it lies on one device; its values are copied to the bucket when they are new."""
     where = (reduction.name, piece.offset, piece.offset + piece.stop - piece.start)
-    home, gradient = (
-        buffers.flat(Elements(kind, *where)).view(parameter.shape) for kind in ("value", "gradient")
-    )
+    home, gradient = (buffers.flat(Elements(kind, *where)).view(parameter.shape) for kind in ("value", "gradient"))
     tensor = nn.Parameter(torch.empty_like(parameter, requires_grad=False).copy_(home))
     return _Held(piece, name, tensor, home, gradient, is_apart=True)
 

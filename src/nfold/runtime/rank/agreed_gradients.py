@@ -1,8 +1,8 @@
 """Gradients of a few agreed samples at the first weights: do hosts compute the same bits, and how large are they?
 
-Kernels round as processor, torch and number of threads have them. So under `--exact` each member computes one small batch
-and tells the checksum of all gradients, and with which unit their sums are whole numbers. All of it follows from the
-program alone, so a run that goes on comes to the same unit again.
+Kernels round as processor, torch and number of threads have them. So under `--exact` each member computes one small
+batch and tells the checksum of all gradients, and with which unit their sums are whole numbers. All of it follows from
+the program alone, so a run that goes on comes to the same unit again.
 """
 
 import math
@@ -40,7 +40,8 @@ def agreed_gradients(program: Program, dataset: Any, device: torch.device) -> di
     """
     if device.type != "cpu":
         raise ProgramError(
-            f"--exact needs kernels that add in one order, which those of {device.type} do not promise. Add --device cpu."
+            f"--exact needs kernels that add in one order, which those of {device.type} do not promise. "
+            "Add --device cpu."
         )
     with LOCK, torch.enable_grad():
         before = RandomState()

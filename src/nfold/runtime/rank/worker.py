@@ -37,7 +37,8 @@ import torch
 
 from nfold.capture.program.autocast import under_autocast
 from nfold.core import codec
-from nfold.errors import TransportError
+from nfold.errors import ProgramError, TransportError
+from nfold.planning.choosing.exactness import CHUNKS_OF_NODES
 from nfold.program import Program
 from nfold.runtime.control.channel import ChannelClosed, ControlChannel, Message
 from nfold.runtime.control.orders import Orders
@@ -194,6 +195,8 @@ class Worker:
                 not_means = rehearse(process.program, train, test, process.device)
         told = process.told = facts_of(process.program, process.datasets)
         if order["exact"]:
+            if source is not None:
+                raise ProgramError(f"--exact: {CHUNKS_OF_NODES}. Leave out --exact, or give all ranks the same data.")
             told["gradients"] = agreed_gradients(process.program, train, process.device)
         process.loader_pool.wanted(process.program.loaders, process.program.seed, told["items"])
         if source is not None:

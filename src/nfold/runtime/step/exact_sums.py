@@ -21,7 +21,7 @@ from nfold.runtime.parameters.fixed_point import Adder, TooLarge, write
 
 _ALIGNED_BYTES = 64
 _TIMES = 4
-"""That autograd may give a parameter a gradient in the backward of one chunk: computing again makes it more than one."""
+"""That autograd may give a parameter a gradient in one chunk's backward: computing again makes it more than one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +106,14 @@ class ExactSums:
         except TooLarge as error:
             raise RunError(
                 f"a gradient of {name} is {error.value:g}, and --exact sums those between -{error.limit:g} and "
-                f"{error.limit:g}: a million times what gradients were at the first weights. Look for what makes them so "
-                "large, scale the loss, or train without --exact."
+                f"{error.limit:g}: a million times what gradients were at the first weights. Look for what makes them "
+                "so large, scale the loss, or train without --exact."
             ) from error
         self._times[name] += 1
         if self._times[name] > self._most:
             raise RunError(
-                f"{name} got {self._times[name]} gradients in one step, and --exact has room for {self._most} in a sum. "
-                "Leave out activation checkpointing, or --exact."
+                f"{name} got {self._times[name]} gradients in one step, and --exact has room for {self._most} in a "
+                "sum. Leave out activation checkpointing, or --exact."
             )
         parameter.grad = None
 

@@ -26,6 +26,7 @@ from nfold.launch.emulation.attendance import check_attendance, founders, refuse
 from nfold.launch.emulation.cgroups import as_emulated, at_own_speed
 from nfold.launch.emulation.faults import Fault, parse_fault
 from nfold.planning.asynchronous.asynchronous_strategies import ASYNCHRONOUS, check_staleness
+from nfold.planning.choosing.exactness import CHUNKS_OF_NODES
 from nfold.planning.choosing.strategies import Single
 from nfold.planning.choosing.wishes import check_chunks, check_ranks
 from nfold.program import checked_seed
@@ -347,14 +348,11 @@ class Options(RunOptions):
             )
         if self.device == "cuda":
             raise PlanError(
-                "--exact and --device cuda: kernels of CUDA add in an order of their own. Use --device cpu, or leave out "
-                "--exact."
+                "--exact and --device cuda: kernels of CUDA add in an order of their own. Use --device cpu, or leave "
+                "out --exact."
             )
         if self.place is not None:
-            raise PlanError(
-                f"--exact and --place {self.place}: chunks of a batch are what lives on a node, so the result depends on "
-                "which nodes there are. Leave one of them out."
-            )
+            raise PlanError(f"--exact and --place {self.place}: {CHUNKS_OF_NODES}. Leave one of them out.")
 
     def _check_places(self, cluster: Cluster) -> None:
         """Raise for nodes whose samples nobody would train on."""
