@@ -28,6 +28,16 @@ def exactly(facts: Facts, proposal: Proposal) -> Proposal:
     return replace(proposal, reductions=reductions)
 
 
+def exact_notes(facts: Facts) -> tuple[str, ...]:
+    """Say how a plan adds, if it is exact."""
+    if facts.fraction_bits is None:
+        return ()
+    return (
+        f"--exact: gradients are summed as whole numbers of 2^{-facts.fraction_bits}, and each rank computes with one "
+        "thread; one device gives the same bits with the same --chunks and --exact",
+    )
+
+
 def program_objection(facts: Facts) -> str:
     """Return why no plan gives the bits of one device; empty: one does, or nobody asks for that."""
     if facts.fraction_bits is None:
