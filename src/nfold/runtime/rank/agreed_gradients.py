@@ -86,6 +86,6 @@ def _gradients(program: Program, dataset: Any, size: int) -> list[torch.Tensor]:
     inputs, targets = program_batches(program, dataset).batch(size)
     random.enter(0, 0)
     random.seed_everything(0)
-    program.loss(call(model, inputs), targets).backward()
+    torch.autograd.backward(program.loss(call(model, inputs), targets))
     found = (parameter.grad for parameter in model.parameters() if parameter.grad is not None)
     return [each.to_dense() if each.is_sparse else each for each in found]

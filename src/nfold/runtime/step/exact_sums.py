@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -92,8 +93,8 @@ class ExactSums:
             parameter = parameters[piece.name]
             addends = Elements("addend", reduction.name, piece.offset, piece.offset + parameter.numel())
             found.append(_Summed(piece.name, parameter, addends, fraction_bits))
-            take = partial(self._take, piece.name, adder, self._buffers.flat(addends))
-            parameter.register_post_accumulate_grad_hook(take)
+            watch: Any = parameter.register_post_accumulate_grad_hook
+            watch(partial(self._take, piece.name, adder, self._buffers.flat(addends)))
         return found
 
     def _take(self, name: str, adder: Adder, sums: torch.Tensor, parameter: torch.Tensor) -> None:
