@@ -5,9 +5,11 @@ batch and tells the checksum of all gradients, and with which unit their sums ar
 the program alone, so a run that goes on comes to the same unit again.
 """
 
+import contextlib
 import math
 import platform
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -43,12 +45,8 @@ def agreed_gradients(program: Program, dataset: Any, device: torch.device) -> di
             f"--exact needs kernels that add in one order, which those of {device.type} do not promise. "
             "Add --device cpu."
         )
-    with LOCK, torch.enable_grad():
-        before = RandomState()
-        try:
-            gradients = _first_fitting(program, dataset)
-        finally:
-            before.restore()
+    with as_in_a_step():
+        gradients = _first_fitting(program, dataset)
     checksum = 0
     for gradient in gradients:
         checksum = zlib.crc32(gradient.contiguous().view(-1).view(torch.uint8).numpy().data, checksum)
@@ -58,6 +56,19 @@ def agreed_gradients(program: Program, dataset: Any, device: torch.device) -> di
         "fraction_bits": fraction_bits(max(sizes, default=0.0)),
         "machine": f"{platform.node()}: {torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__}",
     }
+
+
+@contextlib.contextmanager
+def as_in_a_step() -> Iterator[None]:
+    """Compute with one thread, as ranks will, and leave random numbers as they were."""
+    with LOCK, torch.enable_grad():
+        before, threads = RandomState(), torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+            before.restore()
 
 
 def fraction_bits(largest: float) -> int:

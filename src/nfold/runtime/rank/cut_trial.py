@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from nfold.capture.capture import recapture
-from nfold.capture.computing.random import LOCK, CellRandom, RandomState
+from nfold.capture.computing.random import CellRandom
 from nfold.capture.cutting.captured import BoundSegment, Captured
 from nfold.capture.example_batches import program_batches
 from nfold.capture.program.building import build_model
@@ -20,7 +20,7 @@ from nfold.capture.program.calling import call
 from nfold.core.graph import ModelGraph
 from nfold.planning.scheduling.segments import INPUTS
 from nfold.program import Program
-from nfold.runtime.rank.agreed_gradients import FEW
+from nfold.runtime.rank.agreed_gradients import FEW, as_in_a_step
 
 CPU = torch.device("cpu")
 
@@ -32,12 +32,8 @@ def why_cut_inexact(program: Program, graph: ModelGraph, dataset: Any) -> str:
     """
     if graph.capture == "opaque" or len(graph.operators) == 1:
         return ""  # never cut
-    with LOCK, torch.enable_grad():
-        before = RandomState()
-        try:
-            return _difference(program, graph, dataset)
-        finally:
-            before.restore()
+    with as_in_a_step():
+        return _difference(program, graph, dataset)
 
 
 def _difference(program: Program, graph: ModelGraph, dataset: Any) -> str:
