@@ -6,6 +6,8 @@ their sum by half a unit for each chunk. Sums cannot overflow: each of n addends
 
 import torch
 
+from nfold.planning.reductions.norm_messages import DIGITS
+
 MOST = 2.0**62
 """Units that all addends of an element may come to; one bit more has room in 64, beside the sign."""
 _BLOCK = 1 << 14
@@ -69,9 +71,8 @@ def write(sums: torch.Tensor, fraction_bits: int, into: torch.Tensor) -> None:
         into[start : start + _BLOCK].copy_(part.to(torch.float64).mul_(unit))
 
 
-DIGIT_BITS, NUM_DIGITS = 48, 4
-"""A sum of squares is sent as so many digits, each a whole number that a double holds: 2^192 is more than 2^64 squares
-of 2^62 come to."""
+DIGIT_BITS = 48
+"""Of a digit of a sum of squares, which a double holds: four have room for 2^64 squares of 2^62."""
 _LIMB_BITS, _NUM_LIMBS = 16, 4
 
 
@@ -94,7 +95,7 @@ def _squares_of_block(sizes: torch.Tensor) -> int:
 
 def digits_of(total: int) -> list[float]:
     """Return a whole number as digits, the least first."""
-    return [float((total >> (DIGIT_BITS * place)) & ((1 << DIGIT_BITS) - 1)) for place in range(NUM_DIGITS)]
+    return [float((total >> (DIGIT_BITS * place)) & ((1 << DIGIT_BITS) - 1)) for place in range(DIGITS)]
 
 
 def from_digits(digits: list[float]) -> int:
