@@ -41,13 +41,13 @@ from nfold.runtime.data.sample_reader import SampleReader
 from nfold.runtime.guards.later_trials import LaterTrials
 from nfold.runtime.guards.stage_trials import StageTrials
 from nfold.runtime.parameters.buffers import Buffers
+from nfold.runtime.parameters.held_pieces import sparse_gradients
 from nfold.runtime.parameters.optimizer_updates import (
     Kept,
     UpdateKey,
     Updater,
     build_updaters,
     kept_by,
-    sparse_gradients,
 )
 from nfold.runtime.parameters.unused_weights import free_unused
 from nfold.runtime.parameters.weights import Weights

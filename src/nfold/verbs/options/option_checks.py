@@ -25,12 +25,12 @@ from nfold.hosts.managers.slurm.slurm_allocation import nodes_of_allocation
 from nfold.launch.emulation.attendance import check_attendance, founders, refuse_attendance
 from nfold.launch.emulation.cgroups import as_emulated, at_own_speed
 from nfold.launch.emulation.faults import Fault, parse_fault
-from nfold.planning.asynchronous.asynchronous_strategies import ASYNCHRONOUS, check_staleness
-from nfold.planning.choosing.exactness import CHUNKS_OF_NODES
+from nfold.planning.asynchronous.asynchronous_strategies import check_staleness
 from nfold.planning.choosing.strategies import Single
 from nfold.planning.choosing.wishes import check_chunks, check_ranks
 from nfold.program import checked_seed
 from nfold.verbs.options.addresses import read_address
+from nfold.verbs.options.exact_checks import check_exact
 from nfold.verbs.options.range_checks import check_range, hold_s_of
 from nfold.verbs.options.rank_nodes import nodes_of_ranks
 from nfold.verbs.options.target import LAST_PORT, Target, read_target
@@ -72,7 +72,7 @@ class Options(RunOptions):
         check_ranks(self.strategy, self.workers, self.servers)
         self._check_place()
         hold_s_of(self.hosts, self.hold_for)
-        self._check_exact()
+        check_exact(self)
         if self.hosts is not None:
             check_range(self.hosts, self, len(self.rank_nodes) or self.num_nodes or self.hosts.least)
         check_staleness(self.strategy, self.staleness, aware=self.staleness_aware)
@@ -336,23 +336,6 @@ class Options(RunOptions):
             )
         if self.emulated is not None:
             self._check_places(self.emulated)
-
-    def _check_exact(self) -> None:
-        """Raise for what no run can promise the bits of one device with."""
-        if not self.exact:
-            return
-        if self.strategy in ASYNCHRONOUS:
-            raise PlanError(
-                f"--exact and --strategy {self.strategy}: each gradient is applied when it comes, and in which order "
-                "that is depends on time. Use another strategy, or leave out --exact."
-            )
-        if self.device == "cuda":
-            raise PlanError(
-                "--exact and --device cuda: kernels of CUDA add in an order of their own. Use --device cpu, or leave "
-                "out --exact."
-            )
-        if self.place is not None:
-            raise PlanError(f"--exact and --place {self.place}: {CHUNKS_OF_NODES}. Leave one of them out.")
 
     def _check_places(self, cluster: Cluster) -> None:
         """Raise for nodes whose samples nobody would train on."""
