@@ -63,6 +63,8 @@ class Turnover:
     lost: tuple[str, ...] = ()
     steps_again: int = 0
     """Steps that were done, are lost, and are played again."""
+    again_from: str = ""
+    """What the others go on from after a loss, in words."""
 
     def __bool__(self) -> bool:
         """Whether anybody came or went."""

@@ -205,6 +205,8 @@ def build_orders(
         "total_steps": total_steps,
         "placed": [codec.encode(each) for each in placed],
         "moves": [],
+        "state": None,
+        "protect": 0,
     }
     schedules = rank_schedules(chosen, known.graph, known.profiles)
     documents = [{**order, "schedule": own.to_document()} for own in schedules]

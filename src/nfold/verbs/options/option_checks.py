@@ -29,7 +29,7 @@ from nfold.planning.choosing.strategies import Single
 from nfold.planning.choosing.wishes import check_chunks, check_ranks
 from nfold.program import checked_seed
 from nfold.verbs.options.addresses import read_address
-from nfold.verbs.options.range_checks import check_range
+from nfold.verbs.options.range_checks import check_protection, check_range
 from nfold.verbs.options.rank_nodes import nodes_of_ranks
 from nfold.verbs.options.target import LAST_PORT, Target, read_target
 
@@ -71,6 +71,8 @@ class Options(RunOptions):
         self._check_place()
         if self.hosts is not None:
             check_range(self.hosts, self)
+        check_protection(self.hosts, self)
+        object.__setattr__(self, "hosts_last", duration_s(self.hosts_last, "--hosts-last"))
         check_staleness(self.strategy, self.staleness, aware=self.staleness_aware)
         check_chunks(self.strategy, self.workers, self.chunks)
         if self.device not in DEVICES:

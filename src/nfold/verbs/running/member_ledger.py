@@ -36,8 +36,9 @@ class MemberLedger:
         pause_s = max(0.0, now_s - self._stepped_s - step_s)
         self._stepped_s, self._turnover = now_s, NOBODY
         shared: dict[str, Any] = {"at": self._now(), "step": self._step, "ranks": self._ranks, "pause_s": pause_s}
+        again: dict[str, Any] = {"steps_again": turnover.steps_again, "again_from": turnover.again_from}
         return [
-            *(MemberEvent(kind="loss", who=name, steps_again=turnover.steps_again, **shared) for name in turnover.lost),
+            *(MemberEvent(kind="loss", who=name, **again, **shared) for name in turnover.lost),
             *(MemberEvent(kind="leave", who=name, **shared) for name in turnover.left),
             *(MemberEvent(kind="join", who=name, **shared) for name in turnover.joined),
         ]
