@@ -90,7 +90,7 @@ class Protection:
         shipped = self._buddies(state)
         rhythm = self._best(shipped, step_s)
         if shipped == self._shipped and rhythm == self._rhythm:
-            return []
+            return self._tell(shipped, rhythm, step_s)
         self._shipped, self._rhythm = shipped, rhythm
         ranks, shipments = tuple(range(len(self._members))), self._shipments(shipped)
         told = {"every": rhythm.every, "lag": rhythm.lag, "shipments": shipments}
