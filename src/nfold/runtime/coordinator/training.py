@@ -82,7 +82,9 @@ class Training:
         begun = self._settings.begun
         self._postmortem.ordered("until")
         is_owed = granted == self._run_steps.first_step and begun is not None and not begun.is_evaluated
-        if self._evaluates and (is_owed or granted == self._owed):
+        is_owed |= granted == self._owed
+        self._owed = None
+        if self._evaluates and is_owed:
             commands = [*commands, self._evaluation(granted, ranks, progress)]
         for wish in self._requests.take_postponed():
             commands = [*commands, *self._hear_wish(wish, granted, ranks, progress)]

@@ -37,7 +37,7 @@ class Rhythm:
     @classmethod
     def of(cls, most_steps: int, *, ships: bool) -> "Rhythm":
         """Return the rhythm in which a loss costs at most so many steps."""
-        every = max(1, most_steps // 2) if ships else most_steps
+        every = (most_steps + 1) // 2 if ships else most_steps  # a buddy has each before the next one is taken
         return cls(every, most_steps - every if ships else 0)
 
 
@@ -51,17 +51,17 @@ class Protection:
         self._members: tuple[int, ...] = ()
         self._number = 0
         self._rhythm = Rhythm(0, 0)
-        self._shipped: list[tuple[Holding, int]] = []
         self._cost_s: float | None = None
-        self._ship_s = 0.0
-        self._is_told = False
+        self._link_bytes_per_s: float | None = None
+        self._is_other = self._is_told = False
+        """Whether somebody has other pieces than when buddies were told what they get; whether the user was told."""
 
     def begin(self, plan: Plan, cluster: Cluster) -> None:
         """Take in that a generation begins under a plan."""
         self._members = self._membership.ranks[: plan.world_size]
         is_on = self._is_on and plan.asynchrony is None and plan.world_size > 1
         self._rhythm = Rhythm(self._wish.most_steps or FIRST_EVERY, 0) if is_on else Rhythm(0, 0)
-        self._cost_s, self._shipped = None, []
+        self._cost_s, self._is_other = None, False
         rates = [node.uplink.bandwidth_bytes_per_s for node in cluster.nodes if node.uplink and node.name in plan.nodes]
         self._link_bytes_per_s = min(rates, default=None)
 
@@ -82,6 +82,7 @@ class Protection:
             return []
         label = (self._membership.generation.number, message["step"])
         state = self._ledger.take(label, self._members, self._members[rank], message)
+        self._is_other |= message["rows"] is not None
         if message["seconds"]:
             self._cost_s = min(message["seconds"], self._cost_s or message["seconds"])
         return self._order(state, step_s) if state.is_whole else []
@@ -89,9 +90,9 @@ class Protection:
     def _order(self, state: ToldState, step_s: float | None) -> list[cmd.Command]:
         shipped = self._buddies(state)
         rhythm = self._best(shipped, step_s)
-        if shipped == self._shipped and rhythm == self._rhythm:
+        if not (shipped and self._is_other) and rhythm == self._rhythm:
             return self._tell(shipped, rhythm, step_s)
-        self._shipped, self._rhythm = shipped, rhythm
+        self._is_other, self._rhythm = False, rhythm
         ranks, shipments = tuple(range(len(self._members))), self._shipments(shipped)
         told = {"every": rhythm.every, "lag": rhythm.lag, "shipments": shipments}
         order = {"do": "protect", **told, "bytes_per_s": self._rate(shipped, rhythm, step_s)}
