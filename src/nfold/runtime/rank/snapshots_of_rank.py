@@ -1,8 +1,7 @@
 """Keeps snapshots of what one rank holds while it trains, and gives its buddy what nobody else has.
 
-A snapshot is of the same step on all ranks, and a buddy has it before the next one is taken. The last two are kept: when
-some ranks have taken one and others not yet,
-the one before is whole.
+A snapshot is of the same step on all ranks, and a buddy has it before the next one is taken. The last two are kept:
+when some ranks have taken one and others not yet, the one before is whole.
 """
 
 from typing import Any
