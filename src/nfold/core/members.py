@@ -1,7 +1,7 @@
 """Who takes part in a job, and who has which rank in a stretch of it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 
 Address = tuple[str, int]
@@ -65,6 +65,10 @@ class Turnover:
     """Steps that were done, are lost, and are played again."""
     again_from: str = ""
     """What the others go on from after a loss, in words."""
+    why: dict[str, str] = field(default_factory=dict, compare=False)
+    """What is known of the reason, by host."""
+    launched_at: dict[str, float] = field(default_factory=dict, compare=False)
+    """When the agent of a host that came later was started, in seconds since 1970."""
 
     def __bool__(self) -> bool:
         """Whether anybody came or went."""

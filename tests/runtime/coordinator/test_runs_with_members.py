@@ -2,22 +2,19 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
-from elastic_runs import CHUNKS, Elastic, one_device
-from harness import difference
+from elastic import CHUNKS, SCRIPT, Elastic
+from harness import difference, plain_loop
 from nets import program
 
 from nfold.program import ProgramSource
 from nfold.verbs.ranks.thread_ranks import threads_put_back
 
-SCRIPT = """
-import sys
-sys.path.insert(0, {folder!r})
-import nets
-def program():
-    return nets.program("plain")
-"""
+
+def one_device(steps: int, net: str = "plain") -> Any:
+    return plain_loop(program(net), steps, CHUNKS).state_dict()
 
 
 @pytest.fixture(autouse=True)

@@ -152,11 +152,16 @@ class Succession:
         orders = self._hand_over.with_sources(orders, self._protection.every)
         built = yield from self._requests.collect(ranks, orders, "built")
         told = dict.fromkeys(note for reply in built.values() for note in reply["notes"])
+        given = sum(reply.get("state_bytes", 0) for reply in built.values())  # who begins anew is given none
+        read: list[cmd.Command] = [cmd.StateRead(given)] if given else []
         for rank, reply in built.items():
             if (begun := reply.get("snapshot")) is not None:
-                told_of = {"is": "snapshot", "step": beginning.next_step, **begun}
-                self._requests.say(*self._protection.take(rank, told_of, None))
-        notes = [*(tell_kept(built.values(), recipe) if recipe else ()), *(cmd.Noted(f"note: {text}") for text in told)]
+                read += self._protection.take(rank, {"is": "snapshot", "step": beginning.next_step, **begun}, None)
+        notes = [
+            *read,
+            *(tell_kept(built.values(), recipe) if recipe else ()),
+            *(cmd.Noted(f"note: {text}") for text in told),
+        ]
         planning = self._planning.of(chosen)
         replanning = Replanning(
             planning,

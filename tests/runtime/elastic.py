@@ -1,10 +1,7 @@
-"""Whole runs whose members come and go, with the real coordinator: ranks are threads of the test, or processes."""
+"""A run whose members come and go while it trains, which its test leaves when it has seen enough."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from harness import plain_loop
-from nets import program
 
 from nfold.core.options.host_range import HostRange
 from nfold.program import Program, ProgramSource
@@ -18,6 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CHUNKS = 4
+SCRIPT = """
+import sys
+sys.path.insert(0, {folder!r})
+import nets
+def program():
+    return nets.program("plain")
+"""
 
 
 class Told(NullObserver):
@@ -49,7 +53,7 @@ class Elastic:
         given = {"workers": 2, "strategy": "ring", "chunks": CHUNKS, "steps": 10**6, "checkpoint_every": 10**6} | wishes
         self.told = Told()
         options = Options(evaluate=False, **given)
-        if may_lose:  # as `--nodes 1:4` does, which needs hosts
+        if may_lose:  # as with `--nodes 1:4`, for which there must be hosts
             object.__setattr__(options, "hosts", HostRange(1, CHUNKS))
             object.__setattr__(options, "protect", protect)
         self.folder = RunFolder.create(folder, "")
@@ -97,7 +101,3 @@ class Elastic:
         """Leave the loop."""
         self._steps.close()  # type: ignore[attr-defined]
         return run_of(self.job)
-
-
-def one_device(steps: int, net: str = "plain") -> Any:
-    return plain_loop(program(net), steps, CHUNKS).state_dict()
