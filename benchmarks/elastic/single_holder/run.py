@@ -50,7 +50,8 @@ def start(script: Path, out: Path, strategy: str, protect: str, steps: int) -> "
     command = [sys.executable, "-m", "nfold.cli.main", "train", str(script), *flags]
     command += ["--checkpoint-every", "100000", "--out", str(out)]
     text: dict[str, Any] = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, **text)
+    cache = str(out.with_name("cache"))  # agents keep the program there
+    return subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": cache}, **text)
 
 
 def steps_of(out: Path) -> list[dict[str, Any]]:

@@ -67,14 +67,13 @@ class SnapshotsOfRank:
             TransportError: one is lost.
         """
         if self._sent_at is not None and step >= self._sent_at + self._lag:
-            self._sent_at = None
-            for sender in self._senders:
-                sender.wait()
+            self._await_buddies()
 
     def after_step(self, replica: Replica, step: int) -> None:
         """Take a snapshot after so many steps, if one is due, and tell the coordinator."""
         if not self._every or step % self._every:
             return
+        self._await_buddies()  # so that none is ever more than a snapshot behind
         process, begin_s = self._process, self._process.clock()
         offer = replica.held(is_checked=False)
         if offer.facts[UNKEPT]:
@@ -99,6 +98,11 @@ class SnapshotsOfRank:
         """Give nothing more, whatever is on its way."""
         for sender in self._senders:
             sender.close()
+
+    def _await_buddies(self) -> None:
+        self._sent_at = None
+        for sender in self._senders:
+            sender.wait()
 
     def _send(self, state: HeldState) -> None:
         for sender in self._senders:

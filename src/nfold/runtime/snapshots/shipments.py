@@ -63,7 +63,8 @@ class Sender:
 
     def __init__(self, transport: GenerationTransport, shipment: Shipment, bytes_per_s: float | None) -> None:
         self._exchange = Exchange(transport, transport.on_failure_too)
-        self._shipment, self._pacer, self._count = shipment, Pacer(bytes_per_s), 0
+        self._shipment, self._bytes_per_s, self._count = shipment, bytes_per_s, 0
+        self._pacer = Pacer(bytes_per_s)
         self._changed = threading.Condition()
         self._waiting: deque[HeldState | None] = deque()
         self._unsent = 0
@@ -77,20 +78,21 @@ class Sender:
 
     def end(self) -> None:
         """Tell the buddy, behind all snapshots, that no more come."""
-        self._pacer.change(None)
         self._put(None)
         self.wait()
 
     def wait(self) -> None:
-        """Wait until the buddy has all that was sent.
+        """Wait until the buddy has all that was sent, which goes as fast as it can meanwhile.
 
         Raises:
             TransportError: it is lost.
         """
+        self._pacer.change(None)
         with self._changed:
             self._changed.wait_for(lambda: self._failure is not None or not self._unsent)
             if self._failure is not None:
                 raise self._failure
+        self._pacer.change(self._bytes_per_s)
 
     def close(self) -> None:
         """Send nothing more, whatever is on its way."""
