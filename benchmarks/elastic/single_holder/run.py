@@ -26,12 +26,15 @@ import torch
 from torch import nn
 import nfold
 
+def model():
+    layers = [layer for _ in range({depth}) for layer in (nn.Linear({width}, {width}), nn.ReLU())]
+    return nn.Sequential(*layers, nn.Linear({width}, 10))
+
 def program():
     torch.manual_seed(3)
     inputs, targets = torch.randn(512, {width}), torch.randint(0, 10, (512,))
-    layers = [layer for _ in range({depth}) for layer in (nn.Linear({width}, {width}), nn.ReLU())]
     return nfold.Program(
-        model=lambda: nn.Sequential(*layers, nn.Linear({width}, 10)),
+        model=model,
         loss=nn.CrossEntropyLoss(),
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=1e-3),
         train_data=lambda: torch.utils.data.TensorDataset(inputs, targets),
