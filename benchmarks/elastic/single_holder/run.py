@@ -95,7 +95,8 @@ def measured(script: Path, out: Path, strategy: str, protect: str, steps: int) -
     ear.join()
     if process.returncode:
         sys.exit("".join(said))
-    (loss,) = [event for event in map(json.loads, (out / "events.jsonl").read_text("utf-8").splitlines())]
+    events = map(json.loads, (out / "events.jsonl").read_text("utf-8").splitlines())
+    (loss,) = [event for event in events if event["kind"] == "loss"]
     told = next((line for line in said if "ranks keep a snapshot" in line), "")
     usage = json.loads((out / "trace.json").read_text(encoding="utf-8"))["usage"]
     return {
