@@ -5,6 +5,7 @@ Three hosts of this machine (agents), a pipeline or a hypergraph, a model of som
 """
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -98,6 +99,8 @@ def measured(script: Path, out: Path, strategy: str, protect: str, steps: int) -
     events = map(json.loads, (out / "events.jsonl").read_text("utf-8").splitlines())
     (loss,) = [event for event in events if event["kind"] == "loss"]
     told = next((line for line in said if "ranks keep a snapshot" in line), "")
+    times = [step["at_s"] for step in steps_of(out) if not step["metrics"]][10:]
+    paces = [later - earlier for earlier, later in itertools.pairwise(times)]
     usage = json.loads((out / "trace.json").read_text(encoding="utf-8"))["usage"]
     return {
         "strategy": strategy,
@@ -105,7 +108,7 @@ def measured(script: Path, out: Path, strategy: str, protect: str, steps: int) -
         "steps_again": loss["steps_again"],
         "from": loss["again_from"],
         "pause_s": round(loss["pause_s"], 3),
-        "step_ms": round(1e3 * statistics.median(step["step_s"] for step in steps_of(out)[10:]), 2),
+        "step_ms": round(1e3 * statistics.median(paces), 2),
         "snapshot": re.sub(r".*takes (.*): a lost.*", r"\1", told).strip(),
         "peak_mb": max(each["peak_rss_bytes"] >> 20 for each in usage),
     }
