@@ -134,12 +134,8 @@ class Job:
 
     def hold(self, *members: int, alone: int | None = None) -> list[cmd.Command]:
         """Let ranks tell what they hold of the state, the same all of them, but for what one has alone."""
-        facts = {"optimizer": "SGD", "scalars": {}, "groups": {}, "state_dict": None, "unkept": ""}
-        facts |= {"fingerprints": {}, "extras": {}, "diverged": ""}
-        rows = [["model.a.weight", "F32", [2, 3], 0, 6, False]]
         for member in members:
-            own = [["optimizer.a.weight.momentum_buffer", "F32", [2, 3], 0, 6, False]] if member == alone else []
-            told = self.say(member, "holdings", rows=[*rows, *own], facts=facts)
+            told = self.say(member, "holdings", **held(alone=member == alone))
             assert member == members[-1] or told == []
         return told
 
@@ -193,6 +189,14 @@ class Job:
     @property
     def planned(self) -> cmd.Planned:
         return next(command for command in self.told if isinstance(command, cmd.Planned))
+
+
+def held(*, alone: bool = False) -> dict[str, Any]:
+    """What a rank tells that it holds; `alone`: with something that no other rank has."""
+    facts = {"optimizer": "SGD", "scalars": {}, "groups": {}, "state_dict": None, "unkept": ""}
+    facts |= {"fingerprints": {}, "extras": {}, "diverged": ""}
+    own = [["optimizer.a.weight.momentum_buffer", "F32", [2, 3], 0, 6, False]] if alone else []
+    return {"rows": [["model.a.weight", "F32", [2, 3], 0, 6, False], *own], "facts": facts}
 
 
 def failed(commands: list[cmd.Command]) -> bool:

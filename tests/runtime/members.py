@@ -179,6 +179,7 @@ class Members:
             "placed": [],
             "moves": [],
             "state": None,
+            "protect": 0,
         }
         for member, own in zip(members, rank_schedules(plan, self.graph), strict=True):
             self.tell((member,), {**order, "schedule": own.to_document()}, header)

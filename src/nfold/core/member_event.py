@@ -30,6 +30,8 @@ class MemberEvent:
     """In which nobody trained."""
     steps_again: int = 0
     """Steps that were lost with it, and are played again."""
+    again_from: str = ""
+    """What the others went on from after a loss, in words."""
     reason: str = ""
     """Why it happened, as far as that is known."""
     boot_s: float | None = None
@@ -46,6 +48,7 @@ class MemberEvent:
     def told(self) -> str:
         """The event as a line."""
         again = f", {count(self.steps_again, 'step')} of them for the second time" if self.steps_again else ""
+        again += f", from {self.again_from}" if self.again_from else ""
         return (
             f"{self.name}: {count(self.ranks, 'rank')} train{'s' if self.ranks == 1 else ''} from step "
             f"{self.step} on{again}, after a pause of {seconds(self.pause_s)}"

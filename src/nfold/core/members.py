@@ -63,6 +63,8 @@ class Turnover:
     lost: tuple[str, ...] = ()
     steps_again: int = 0
     """Steps that were done, are lost, and are played again."""
+    again_from: str = ""
+    """What the others go on from after a loss, in words."""
     why: dict[str, str] = field(default_factory=dict, compare=False)
     """What is known of the reason, by host."""
     launched_at: dict[str, float] = field(default_factory=dict, compare=False)

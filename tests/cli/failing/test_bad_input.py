@@ -35,6 +35,12 @@ STEP_OF_399 = 1 + list(sample_order(400, epoch=0, seed=0)).index(399) // 16
             ["train", "faulty.py", "-n", "4", "--chunks", "2", "--strategy", "ring"],
             ["4 workers cannot share 2 chunks", "--chunks 4"],
         ),
+        (
+            ["train", "faulty.py", "--protect", "never"],
+            ["--protect never: it must be auto, off, or the most steps that a lost host may cost, as in 20"],
+        ),
+        (["train", "faulty.py", "--protect", "5"], ["--protect 5 is for hosts that come and go. Add --nodes MIN:MAX"]),
+        (["train", "faulty.py", "--hosts-last", "x"], ["--hosts-last x: it must be a time of more than 0"]),
         (["train", "faulty.py", "-n", "0"], ["workers is 0", "at least 1"]),
         (
             ["train", "faulty.py", "--exact", "--strategy", "ssp"],

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from coordinated import FOUND, PACE, READY, Job, file, message, orders
+from coordinated import FOUND, PACE, READY, Job, file, held, message, orders
 from pretended import cluster
 
 from nfold.core import codec
@@ -389,8 +389,12 @@ def test_the_others_go_on_from_the_beginning_where_nothing_was_kept():
     gone, abandon = lose(job, 1, 0)
     assert (gone, orders([abandon])) == (cmd.LetGo(1), ["0 abandon"])
     assert lose(job, 1, 0) == [], "what was seen of a loss that is known"
-    *_, again, connect = job.say(0, "abandoned")
-    assert (again.next_step, again.turnover) == (0, Turnover(lost=("host-1",), steps_again=2))
+    assert orders(job.say(0, "abandoned")) == ["0 recall"]
+    *_, again, connect = job.say(0, "recalled", states=[])
+    assert (again.next_step, again.turnover) == (
+        0,
+        Turnover(lost=("host-1",), steps_again=2, again_from="the beginning"),
+    )
     assert again.plan.nodes == ("host-0",)
     assert (connect.members, connect.message["gone"]) == ((0,), [1])
     (build,) = job.say(0, "connected")
@@ -427,11 +431,58 @@ def test_the_others_go_on_from_the_checkpoint_that_was_kept_last():
     job.say(0, "checkpoint", file("epoch"), has_file=True)
     job.all_step(4)
     lose(job, 0, 1)
-    assert orders(job.say(1, "abandoned")) == ["TakeState"]
+    job.say(1, "abandoned")
+    assert orders(job.say(1, "recalled", states=[])) == ["TakeState"]
     *_, again, _ = job.handle(ev.StateTaken(b"header"))
-    assert (again.next_step, again.turnover) == (4, Turnover(lost=("host-0",), steps_again=1))
+    assert (again.next_step, again.turnover) == (
+        4,
+        Turnover(lost=("host-0",), steps_again=1, again_from="a checkpoint"),
+    )
     (build,) = job.say(1, "connected")
     assert (build.members, build.blob) == ((1,), b"header")
+
+
+def snapshot(job: Job, step: int, alone: int | None = None) -> list[cmd.Command]:
+    """Let all ranks tell of a snapshot; return what follows."""
+    found: list[cmd.Command] = []
+    for rank in job.workers:
+        found += job.say(rank, "snapshot", step=step, seconds=0.01, **held(alone=rank == alone))
+    return found
+
+
+def test_the_others_go_back_to_the_last_snapshot_that_all_had_taken():
+    job = training(3, hosts=HostRange(1, 4), protect=2)
+    job.all_step(0, 1)
+    assert orders(snapshot(job, 2)) == ["Noted"], "all have all, so that no buddy is needed"
+    job.all_step(2, 3)
+    for rank in (0, 1):  # who dies has not taken the next one
+        job.say(rank, "snapshot", step=4, seconds=0.01, rows=None, facts=held()["facts"])
+    lose(job, 2, 0, 1)
+    job.all_say("abandoned", (0, 1))
+    states = [{"generation": 0, "step": step, "told": held(), "others": []} for step in (2, 4)]
+    *_, again, _ = job.all_say("recalled", (0, 1), states=states)
+    assert (again.next_step, again.turnover) == (2, Turnover(lost=("host-2",), steps_again=2, again_from="a snapshot"))
+    builds = job.all_say("connected", (0, 1))
+    assert [(each.message["state"]["step"], StateHeader(each.blob).facts["step"]) for each in builds] == [(2, 2)] * 2
+
+
+def test_what_one_rank_has_alone_is_given_to_another_and_lost_only_with_both():
+    job = training(3, hosts=HostRange(1, 4), protect=2)
+    job.all_step(0)
+    protect, _ = snapshot(job, 1, alone=2)
+    ((number, source, target, member, pieces),) = protect.message["shipments"]
+    assert (protect.message["every"], protect.message["lag"]) == (1, 1), "at most two steps are lost"
+    assert (number, source, target, member, [piece[0] for piece in pieces]) == (1, 2, 0, 2, [1])
+    lose(job, 2, 0, 1)
+    job.all_say("abandoned", (0, 1))
+    kept = {"generation": 0, "step": 1, "told": held()}
+    job.say(0, "recalled", states=[kept | {"others": [[2, 1]]}])
+    *_, again, _ = job.say(1, "recalled", states=[kept | {"others": []}])
+    assert again.turnover.again_from == "a snapshot"
+    lose(job, 0, 1)
+    job.say(1, "abandoned")
+    *_, again, _ = job.say(1, "recalled", states=[kept | {"others": []}])
+    assert (again.next_step, again.turnover.again_from) == (0, "the beginning")
 
 
 def test_who_is_lost_while_the_others_begin_anew_is_missed_too():
@@ -443,7 +494,8 @@ def test_who_is_lost_while_the_others_begin_anew_is_missed_too():
     assert orders(lose(job, 2)) == ["SetTimer"]
     *_, abandon = job.handle(ev.TimedOut())
     assert orders([abandon]) == ["0 abandon"]
-    assert orders(job.say(0, "abandoned")) == ["TakeState"]
+    job.say(0, "abandoned")
+    assert orders(job.say(0, "recalled", states=[])) == ["TakeState"]
     *_, again, connect = job.handle(ev.StateTaken(b"header"))
     assert again.turnover.lost == ("host-1", "pi-9")
     assert connect.members == (0,)

@@ -62,7 +62,7 @@ class OnHosts:
         script = folder / "program" / "mine.py"
         script.write_text(SCRIPT)
         self.source, self.told, self.step = ProgramSource.parse(f"{script}:program"), Told(), 0
-        options = Options(strategy="ring", steps=10**6, evaluate=False, **wishes)
+        options = Options(**{"strategy": "ring", "steps": 10**6, "evaluate": False} | wishes)
         self.job = Job(self.source, options, self.told, folder=RunFolder.create(folder / "run", ""), lockstep=True)
         self._steps = self.job.play()
 
@@ -174,10 +174,22 @@ def test_a_host_is_lost_and_the_others_go_on_from_what_was_kept(tmp_path, at_onc
     run.train(5)
     os.kill(run.agents()["local-1"] if at_once == "agent" else run.ranks()["local-1"], signal.SIGKILL)
     lost = run.until_noted("local-1 is lost")
-    assert re.search(r"2 ranks train from step \d+ on, [1-4] steps? of them for the second time, after", lost)
+    assert re.search(r"2 ranks train from step \d+ on, [1-4] steps? of them for the second time, from a ", lost)
     run.train(6)
     history = [line["step"] for line in run.job.folder.history()]
     assert history == sorted(set(history)), "each step counts once"
+    run.end()
+
+
+@pytest.mark.exhaustive  # as the one above
+def test_the_only_holder_of_a_stage_is_killed_and_few_steps_are_lost(tmp_path):
+    run = OnHosts(tmp_path, on="local", nodes="1:3", strategy="auto", checkpoint_every=10**6, protect=4)
+    run.until_noted(r"local-\d has joined: 3 ranks train")
+    run.train(10)
+    os.kill(run.ranks()["local-1"], signal.SIGKILL)
+    lost = run.until_noted("local-1 is lost")
+    assert re.search(r"2 ranks train from step \d+ on(, [1-4] steps? of them for the second time)?, from a snap", lost)
+    run.train(6)
     run.end()
 
 

@@ -127,6 +127,7 @@ def test_a_run_whose_hosts_held_begins_with_all_that_are_back():
         ({"nodes": "2:1"}, "--nodes 2:1: it must be a number of hosts, or the fewest and the most"),
         ({"nodes": "0:1"}, "--nodes 0:1: it must be"),
         ({"nodes": "many"}, "nodes is 'many': it must be a whole number, or two"),
+        ({"nodes": "2:8", "protect": 0}, "--protect 0: it must be auto, off, or the most steps"),
         ({"nodes": "2:8", "place": "auto"}, "with --place the hosts of a run stay the same. Use --nodes 2"),
         ({"nodes": "2:8", "checkpoint_every": 0}, "Leave out --checkpoint-every 0"),
         ({"nodes": "2:8", "workers": 4}, "each host has one rank, a worker. Leave out -n"),

@@ -39,6 +39,8 @@ class Facts:
     """Of asynchronous strategies: whether a gradient's learning rate is divided by its age."""
     evaluates: bool = False
     """Whether the model is evaluated between steps."""
+    keeps_snapshots: bool = False
+    """Whether each rank has two snapshots in memory of what it holds, and of what another one holds alone."""
     chunks_are_settled: bool = False
     """Whether a run goes on, of whose result the number of chunks is a part."""
     fraction_bits: int | None = None

@@ -38,6 +38,7 @@ from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.same_on_all_ranks import Other, check_own_data, has_own_data
 from nfold.runtime.coordinator.same_program import averages_of, check_same_program, recipe_of
 from nfold.runtime.coordinator.states.hand_over import HandOver
+from nfold.runtime.coordinator.states.protection import Protection
 from nfold.runtime.coordinator.steering import Steering
 from nfold.runtime.coordinator.training import Training
 from nfold.runtime.failures.first_cause import Postmortem
@@ -341,11 +342,12 @@ class Coordinator:
         return Placing(settings, self._requests, self._generations, ready, nodes, self._first_step)
 
     def _succession(self, facts: Ready) -> Succession:
+        protection = Protection(self._settings, self._hand_over.ledger, self._membership)
         training = Training(
             self._settings, self._planning.run_steps(facts), averages_of(facts), self._best, self._steering,
-            self._requests, self._postmortem, self._hand_over,
+            self._requests, self._postmortem, self._hand_over, protection,
             evaluates=bool(facts["has_test"]) and self._settings.evaluate,
         )  # fmt: skip
         regrouping = Regrouping(self._settings, self._cores, self._requests, self._generations, self._membership)
         given = (self._settings, self._planning, self._requests, self._membership)
-        return Succession(*given, self._generations, regrouping, training, self._hand_over, self._placed)
+        return Succession(*given, self._generations, regrouping, training, self._hand_over, protection, self._placed)

@@ -9,6 +9,7 @@ from nfold.core import codec
 from nfold.core.cluster import Cluster
 from nfold.core.graph import ModelGraph
 from nfold.core.job import JobSettings, Known
+from nfold.core.options.protection import read_protect
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
 from nfold.core.residency import PlacedRun
@@ -23,6 +24,7 @@ from nfold.planning.choosing.early_checks import (
     mode_notes,
     room_notes,
     run_notes,
+    snapshot_notes,
     time_notes,
 )
 from nfold.planning.choosing.first_step import check_first_step, first_step_notes
@@ -90,6 +92,7 @@ class JobPlanning:
             *fade_notes(ready["schedule_fade"], run_steps),
             *first_step_notes(chosen, settings.first_step_limit_s),
             *room_notes(None if settings.plan_only else settings.hosts, chosen.chunks),
+            *snapshot_notes(self.settings.protect, is_on=self._is_protected and chosen.asynchrony is None),
             *time_notes(run_steps, step_s, limit_s, every),
             *grant_notes(None if settings.plan_only else settings.grant, run_steps, step_s, limit_s, every),
         )
@@ -132,6 +135,11 @@ class JobPlanning:
             return expected_waits_s(played.waits_s, played.step_s)
         return expected_times_s(simulate_proposal(facts, chosen.strategy, proposal).trace)
 
+    @property
+    def _is_protected(self) -> bool:
+        """Whether ranks keep snapshots, unless a plan is asynchronous."""
+        return self.settings.hosts is not None and read_protect(self.settings.protect).is_on
+
     def predicted_s(self, known: Known, chosen: Plan, ready: Ready) -> float:
         """Return the seconds of a plan's step with the links of `known`, which may have changed since it was made."""
         facts = self.facts(known.graph, known.profiles, known.cluster, ready)
@@ -161,6 +169,7 @@ class JobPlanning:
             staleness=self.settings.staleness,
             staleness_aware=self.settings.staleness_aware,
             evaluates=bool(ready["has_test"]) and self.settings.evaluate,
+            keeps_snapshots=self._is_protected,
             chunks_are_settled=self.settings.begun is not None,
             chunk_shares=tuple(ready.get("chunk_shares", ())),
             fraction_bits=ready["gradients"]["fraction_bits"] if self.settings.exact else None,
@@ -206,6 +215,8 @@ def build_orders(
         "total_steps": total_steps,
         "placed": [codec.encode(each) for each in placed],
         "moves": [],
+        "state": None,
+        "protect": 0,
     }
     schedules = rank_schedules(chosen, known.graph, known.profiles)
     documents = [{**order, "schedule": own.to_document()} for own in schedules]

@@ -50,6 +50,11 @@ class Progress:
         """Whether nobody waits for a common step."""
         return self._plan.asynchrony is not None
 
+    @property
+    def step_s(self) -> float | None:
+        """Seconds of the last step; None: there was none."""
+        return self._step_s
+
     def window(self) -> int:
         """The number of steps that ranks may run ahead of what all of them have reported."""
         if self._plan.asynchrony is not None and len(self.pending) >= _MOST_PENDING:

@@ -14,6 +14,9 @@
                                         asynchronous plan threads of the rank do, so that the next k can be heard
     evaluate, checkpoint, model, finish
     holdings        -->    holdings     keeps what it has of the state for the next generation, and tells what that is
+    protect                             takes snapshots every so many steps, and gives buddies what only it has
+                    <--    snapshot     has taken one
+    recall          -->    recalled     which states are held in memory, after a loss
     hand            -->    handed       gives, or takes, what only a rank that leaves had of it
     hold            -->    holding      at once: begins no more steps; another `until` says which is the last one
     abandon         -->    abandoned    at once: ends the generation where it is
@@ -60,7 +63,7 @@ from nfold.runtime.samples.sample_costs import sample_costs
 if TYPE_CHECKING:
     from nfold.transport.generations.connections import Connections
 
-_OF_THE_PROCESS = frozenset({"load", "reside", "profile", "listen", "connect", "pace", "finish", "abandon"})
+_OF_THE_PROCESS = frozenset({"load", "reside", "profile", "listen", "connect", "pace", "finish", "abandon", "recall"})
 """Orders that a process obeys whether it is a rank or not."""
 
 
@@ -157,6 +160,21 @@ class Worker:
                 self._end_generation()
                 self._abandoned.clear()
                 self._channel.send({"is": "abandoned"})
+            case "recall":
+                self._do_recall()
+
+    def _do_recall(self) -> None:
+        """Tell which states are held here."""
+        states = [
+            {
+                "generation": state.label[0],
+                "step": state.label[1],
+                "told": state.told,
+                "others": [piece for piece in state.pieces if piece[0] != self._process.member],
+            }
+            for state in self._process.memory.all()
+        ]
+        self._channel.send({"is": "recalled", "states": states})
 
     def _obey_as_rank(self, rank: Rank, order: Message, blob: bytes) -> None:
         if order["do"] == "probe":

@@ -31,7 +31,7 @@ from nfold.planning.choosing.wishes import check_chunks, check_ranks
 from nfold.program import checked_seed
 from nfold.verbs.options.addresses import read_address
 from nfold.verbs.options.exact_checks import check_exact
-from nfold.verbs.options.range_checks import check_range, hold_s_of
+from nfold.verbs.options.range_checks import check_protection, check_range, hold_s_of
 from nfold.verbs.options.rank_nodes import nodes_of_ranks
 from nfold.verbs.options.target import LAST_PORT, Target, read_target
 
@@ -75,6 +75,8 @@ class Options(RunOptions):
         check_exact(self)
         if self.hosts is not None:
             check_range(self.hosts, self, len(self.rank_nodes) or self.num_nodes or self.hosts.least)
+        check_protection(self.hosts, self)
+        object.__setattr__(self, "hosts_last", duration_s(self.hosts_last, "--hosts-last"))
         check_staleness(self.strategy, self.staleness, aware=self.staleness_aware)
         check_chunks(self.strategy, self.workers, self.chunks)
         if self.device not in DEVICES:

@@ -1,6 +1,7 @@
 """What makes no sense where hosts come and go while a run trains: `--nodes MIN:MAX`."""
 
 from nfold.core.options.host_range import HostRange
+from nfold.core.options.protection import AUTO, read_protect
 from nfold.core.options.run_options import RunOptions
 from nfold.core.text.durations import duration_s
 from nfold.core.text.units import count
@@ -51,4 +52,17 @@ def check_range(hosts: HostRange, asked: RunOptions, num_first: int) -> None:
         raise PlanError(
             f"{given}: a batch has {count(asked.chunks, 'chunk')}, and each host computes at least one. "
             f"Use --nodes {fits}, or more --chunks unless the run has begun."
+        )
+
+
+def check_protection(hosts: HostRange | None, asked: RunOptions) -> None:
+    """Raise for how hosts that die are to be prepared for, where that is no such wish, or none die that are missed.
+
+    Raises:
+        PlanError: it makes no sense.
+    """
+    read_protect(asked.protect)
+    if hosts is None and asked.protect != AUTO:
+        raise PlanError(
+            f"--protect {asked.protect} is for hosts that come and go. Add --nodes MIN:MAX, or leave it out."
         )

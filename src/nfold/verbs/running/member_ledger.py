@@ -86,6 +86,7 @@ class MemberLedger:
                 ranks=changes[-1].plan.world_size,
                 pause_s=pause_s,
                 steps_again=steps_again,
+                again_from=turnover.again_from if is_loss else "",
                 reason=turnover.why.get(who, "") if who else change.reason,
                 boot_s=None if launched_at is None else now - launched_at,
                 moved_bytes=self._moved_bytes // len(named),

@@ -22,6 +22,7 @@ from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.replanning import Replanning, plan_of
 from nfold.runtime.coordinator.same_program import tell_kept
 from nfold.runtime.coordinator.states.hand_over import HandOver
+from nfold.runtime.coordinator.states.protection import Protection
 from nfold.runtime.coordinator.training import Training
 from nfold.runtime.failures.ranks_lost import RanksLost
 from nfold.runtime.measuring.reprobing import Reprobing
@@ -52,6 +53,7 @@ class Succession:
         regrouping: Regrouping,
         training: Training,
         hand_over: HandOver,
+        protection: Protection,
         placed: tuple[PlacedRun, ...] = (),
     ) -> None:
         """Args:
@@ -63,13 +65,14 @@ class Succession:
         regrouping: connects the ranks of the next generation.
         training: the steps.
         hand_over: has the state that the next generation goes on from.
+        protection: says when ranks keep snapshots.
         placed: who trains on which samples, in all generations; empty: all ranks read all.
         """
         self._placed = placed
         self._progress: Progress | None = None
         self._settings, self._planning, self._requests = settings, planning, requests
         self._membership, self._generations, self._regrouping = membership, generations, regrouping
-        self._training, self._hand_over = training, hand_over
+        self._training, self._hand_over, self._protection = training, hand_over, protection
         self._kept = 0
         """Steps of the last checkpoint that this part of the run has kept; 0: none."""
         self._file = (b"", 0)
@@ -107,15 +110,27 @@ class Succession:
         """Go back to what was kept last, with those who are left; return what they begin with."""
         ranks = tuple(range(len(self._membership.ranks)))
         yield from self._generations.sever(ranks)
-        self._hand_over.forget()
         self._note_kept()
         done = max(beginning.next_step, self._progress.done if self._progress is not None else 0)
-        if self._kept > self._file[1]:
-            self._file = (yield from self._training.take_state()), self._kept
-        header, step = self._file
-        turnover = Turnover(lost=loss.hosts, steps_again=done - step)
+        chunks = plan_of(beginning.known).chunks
+        state = yield from self._hand_over.recall(ranks, done, chunks)
+        if state is not None and state.step >= max(self._kept, self._file[1]):
+            header, step, told = state.header, state.step, "a snapshot"
+        else:
+            self._hand_over.forget()
+            header, step = yield from self._last_file()
+            told = "a checkpoint" if header else "the beginning"
+        if self._progress is not None:
+            self._training.go_back(step, self._progress)
+        turnover = Turnover(lost=loss.hosts, steps_again=done - step, again_from=told)
         known = yield from self._regrouping.without(turnover, beginning.known, ready, step)
         return Beginning(known, header, step)
+
+    def _last_file(self) -> Flow:
+        """Return header and steps of the checkpoint that was kept last; without one, of what the run began with."""
+        if self._kept > self._file[1]:
+            self._file = (yield from self._training.take_state()), self._kept
+        return self._file
 
     def _note_kept(self) -> None:
         if self._progress is not None:
@@ -133,11 +148,15 @@ class Succession:
         ranks = tuple(range(chosen.world_size))
         orders = build_orders(known, chosen, run_steps.total_steps, beginning.header, self._placed, ready["seed"])
         orders = with_moves(orders, known, chosen, self._placed, beginning.next_step // run_steps.steps_per_epoch)
-        orders = self._hand_over.with_sources(orders)
+        self._protection.begin(chosen, known.cluster)
+        orders = self._hand_over.with_sources(orders, self._protection.every)
         built = yield from self._requests.collect(ranks, orders, "built")
         told = dict.fromkeys(note for reply in built.values() for note in reply["notes"])
         given = sum(reply.get("state_bytes", 0) for reply in built.values())  # who begins anew is given none
-        read = [cmd.StateRead(given)] if given else []
+        read: list[cmd.Command] = [cmd.StateRead(given)] if given else []
+        for rank, reply in built.items():
+            if (begun := reply.get("snapshot")) is not None:
+                read += self._protection.take(rank, {"is": "snapshot", "step": beginning.next_step, **begun}, None)
         notes = [
             *read,
             *(tell_kept(built.values(), recipe) if recipe else ()),
