@@ -158,7 +158,9 @@ def test_hosts_join_by_hand_whenever_they_like_and_leave_again(tmp_path):
     assert "the job has all the 2 hosts that --nodes 1:2 allows" in refusal
     guests["first"].send_signal(signal.SIGINT)
     run.until_noted("first has left: 1 rank trains")
-    assert guests["first"].wait(60) == 0
+    while guests["first"].poll() is None:  # it is let go between two steps
+        run.train()
+    assert guests["first"].returncode == 0
     run.train(2)
     run.end()
     assert guests["second"].wait(60) == 0

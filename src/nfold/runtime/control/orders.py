@@ -53,6 +53,7 @@ class Orders:
         self._generation = 0
         self._is_leaving = False
         self._abandon_generation: Callable[[], None] = _nothing
+        self._do_beside: Callable[[Message], None] = _nothing_beside
         self.allowance = Allowance()
         threading.Thread(target=self._read, name="nfold-orders", daemon=True).start()
 
@@ -64,6 +65,10 @@ class Orders:
         """Set the function that says what this rank holds for another coordinator when this one is gone."""
         if self._returns is not None:
             self._returns.hold(describe)
+
+    def on_beside(self, callback: Callable[[Message], None]) -> None:
+        """Set the function that the reading thread calls with an order that waits for no step."""
+        self._do_beside = callback
 
     def get(self) -> tuple[Message, bytes]:
         """Wait for the next order.
@@ -118,6 +123,9 @@ class Orders:
         self._queue.put(None)
 
     def _take_in(self, message: Message, blob: bytes) -> None:
+        if message.get("beside"):
+            self._do_beside(message)
+            return
         match message.get("do"):
             case "hold":
                 self._channel.send({"is": "holding", "step": self.allowance.hold()})
@@ -137,6 +145,10 @@ class Orders:
             return False
         self._queue.put(_Returned(self._returns.num_losses))
         return True
+
+
+def _nothing_beside(_: Message) -> None:
+    """Nobody listens yet."""
 
 
 def _nothing() -> None:

@@ -10,6 +10,8 @@
     pace            -->    paced        how fast all compute at once
     move            -->    moved        sends samples to others, and keeps those that they send, before training
     build           -->    built        model, buffers and engine for the plan
+    meet, probe     -->    beside       both in a thread beside the steps, for a newcomer
+    warm            -->    built        a newcomer builds once without the state, while the others train
     until k         -->    steps ..     plays steps up to k, which is never far ahead of what was reported; under an
                                         asynchronous plan threads of the rank do, so that the next k can be heard
     evaluate, checkpoint, model, finish
@@ -41,6 +43,7 @@ import torch
 from nfold.capture.program.autocast import under_autocast
 from nfold.core import codec
 from nfold.errors import ProgramError, TransportError
+from nfold.machine.heap import keep_for_good
 from nfold.planning.choosing.exactness import CHUNKS_OF_NODES
 from nfold.program import Program
 from nfold.runtime.control.channel import ChannelClosed, ControlChannel, Message
@@ -50,6 +53,7 @@ from nfold.runtime.data.loaded_program import facts_of, find_device, load_datase
 from nfold.runtime.data.loaders import LoaderPool
 from nfold.runtime.measuring.unsent_bytes import lift_limits
 from nfold.runtime.rank.agreed_gradients import agreed_gradients
+from nfold.runtime.rank.beside_steps import BesideSteps
 from nfold.runtime.rank.cut_trial import why_cut_inexact
 from nfold.runtime.rank.process import Process
 from nfold.runtime.rank.rank_of_generation import Rank
@@ -59,11 +63,14 @@ from nfold.runtime.rank.reporter import Reporter
 from nfold.runtime.rank.residence import load_train, resident_of
 from nfold.runtime.samples.own_inventory import inventory_of
 from nfold.runtime.samples.sample_costs import sample_costs
+from nfold.transport.generations.no_way import alone
 
 if TYPE_CHECKING:
     from nfold.transport.generations.connections import Connections
 
-_OF_THE_PROCESS = frozenset({"load", "reside", "profile", "listen", "connect", "pace", "finish", "abandon", "recall"})
+_OF_THE_PROCESS = frozenset(
+    {"load", "reside", "profile", "listen", "connect", "pace", "warm", "finish", "abandon", "recall"}
+)
 """Orders that a process obeys whether it is a rank or not."""
 
 
@@ -103,8 +110,10 @@ class Worker:
         """Of the generation under way."""
         self._abandoned = threading.Event()
         self._doing = "starting"
+        self._beside = BesideSteps(channel, wiring, tools)
         orders.on_abandon(self._hear_abandon)
         orders.on_loss(self._held)
+        orders.on_beside(self._beside.take)
 
     def run(self) -> int:
         """Carry out orders up to the last one; return the exit code."""
@@ -154,6 +163,8 @@ class Worker:
                 self._do_connect(order)
             case "pace":
                 self._do_pace(order)
+            case "warm":
+                self._do_warm(order)
             case "finish":
                 self._do_finish(order)
             case "abandon":
@@ -241,6 +252,8 @@ class Worker:
         if order["exact"]:
             tried = self._process.the_program, found.graph, self._process.datasets["train"]
             found = replace(found, graph=replace(found.graph, inexact_cut=why_cut_inexact(*tried)))
+        if self._process.owns_process:
+            keep_for_good()  # what captures, and is never garbage
         self._channel.send({"is": "profiled", "measured": codec.encode(found), "note": told})
 
     def _do_listen(self) -> None:
@@ -251,6 +264,7 @@ class Worker:
     def _do_connect(self, order: Message) -> None:
         """Take part in a generation: make the connections to its members that are missing, end those to who is gone."""
         self._end_generation()
+        self._beside.end()
         addresses = {member: (str(host), int(port)) for member, host, port in order["addresses"]}
         assert self._connections is not None, "listen comes first"
         self._wiring.connect(addresses, self._abandoned)
@@ -277,6 +291,17 @@ class Worker:
             longest_pass_s=order["longest_pass_s"],
         )
         self._channel.send({"is": "paced", "pace": codec.encode(pace)})
+
+    def _do_warm(self, order: Message) -> None:
+        """Build a rank of the next generation without its state, and free it: what took long is there the next time."""
+        if not self._process.owns_process:  # threads that train share torch with this one
+            self._channel.send({"is": "built"})
+            return
+        rank = Rank(self._process, alone(order["rank"], order["world_size"]), "")
+        try:
+            rank.obey({**order, "do": "build"}, b"")
+        finally:
+            rank.close()
 
     # Ending
 

@@ -106,7 +106,7 @@ class Admission:
 
     def _welcome(self, number: int, standard: Standard) -> list[cmd.ToShell]:
         if self._membership.fixed:
-            return self._refuse(number, self._membership.fixed)
+            return self.refuse(number, self._membership.fixed)
         node = self._membership.node(number)
         where = {"local_rank": number} if node is None else {"local_rank": 0, "node": node.name}
         return [cmd.Send((number,), {**standard.load_order, **where})]
@@ -116,7 +116,7 @@ class Admission:
             check_alike(standard.ready, Other(number, has_rank=False), ready)
             check_same_recipe(standard.ready["batch_size"], standard.recipe, ready)
         except ProgramError as error:
-            return self._refuse(number, str(error))
+            return self.refuse(number, str(error))
         return [cmd.Send((number,), {"do": "listen"})]
 
     def _prepare(self, number: int, message: dict[str, Any]) -> list[cmd.ToShell]:
@@ -125,11 +125,12 @@ class Admission:
         listening = replace(self._membership.member(number), address=(host, port), seen=message.get("seen", ""))
         others = {*self._membership.ranks, *self._membership.coming} - {number}
         if apart := find_apart([*map(self._membership.member, sorted(others)), listening]):
-            return self._refuse(number, tell_apart(*apart))
+            return self.refuse(number, tell_apart(*apart))
         self._membership.take(ms.MemberPrepared(number, (host, port), listening.seen))
         return [cmd.Noted(f"{self._name(number)} is prepared: the next generation begins with it")]
 
-    def _refuse(self, number: int, why: str) -> list[cmd.ToShell]:
+    def refuse(self, number: int, why: str) -> list[cmd.ToShell]:
+        """Let a newcomer go, and say why."""
         return [
             cmd.Noted(f"note: {self._name(number)} is not let in: {why} The others go on."),
             *self._dismiss(number),

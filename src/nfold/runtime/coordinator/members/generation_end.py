@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from nfold.core.job import Known
 from nfold.runtime.control import commands as cmd
+from nfold.runtime.coordinator.members.lookahead import Lookahead
 from nfold.runtime.coordinator.members.membership import Decision, Membership
 from nfold.runtime.coordinator.replanning import Replanning
 
@@ -14,23 +15,20 @@ NOT_KEPT = "nobody could go on from a checkpoint of this program"
 class GenerationEnd:
     """Decides whether one generation is to end before the run does."""
 
-    def __init__(self, known: Known, replanning: Replanning, membership: Membership) -> None:
+    def __init__(self, known: Known, replanning: Replanning, membership: Membership, lookahead: Lookahead) -> None:
         """Args:
         known: what the generation rests on.
         replanning: of the same.
         membership: of the job.
+        lookahead: what other members would begin.
         """
         self._known, self._replanning, self._membership = known, replanning, membership
+        self._lookahead = lookahead
 
     @property
     def is_due(self) -> bool:
         """Whether all ranks are to stop after the same step, because another generation follows."""
-        return self._replanning.next is not None or self.members_change
-
-    @property
-    def members_change(self) -> bool:
-        """Whether the next generation has other members."""
-        return self._membership.decision in (Decision.GROW, Decision.SHRINK)
+        return self._replanning.next is not None or self._lookahead.is_ready
 
     @property
     def is_last(self) -> bool:
@@ -53,6 +51,7 @@ class GenerationEnd:
         for found in news:
             if isinstance(found, cmd.LinksChanged):
                 self._known = replace(self._known, cluster=found.cluster)
+                self._lookahead.links(found.cluster)
         return self._replanning.take(news, num_left)
 
     def give_up(self) -> list[cmd.Command]:

@@ -6,6 +6,7 @@ build ──> until .. ──> the last step
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from nfold.core.job import JobSettings, Known, Recipe
 from nfold.core.members import Turnover
@@ -38,6 +39,8 @@ class Beginning:
     """Of the state that it goes on from; empty: the run begins."""
     next_step: int
     """Counts from 0."""
+    builds: tuple[dict[str, Any], ...] = ()
+    """The order that makes each rank build its part, without the state; empty: it is compiled when it is needed."""
 
 
 class Succession:
@@ -101,8 +104,8 @@ class Succession:
                 if not isinstance(ended, bytes):
                     return ended
                 beginning, is_first = Beginning(generation_end.known, ended, done), False
-                known = yield from self._regrouping.follow(generation_end, ready, done)
-                beginning = Beginning(known, ended, done)
+                known, builds = yield from self._regrouping.follow(generation_end, ready, done)
+                beginning = Beginning(known, ended, done, builds)
             except RanksLost as error:
                 loss = error if loss is None else RanksLost((*loss.hosts, *error.hosts))
 
@@ -123,8 +126,8 @@ class Succession:
         if self._progress is not None:
             self._training.go_back(step, self._progress)
         turnover = Turnover(lost=loss.hosts, steps_again=done - step, again_from=told)
-        known = yield from self._regrouping.without(turnover, beginning.known, ready, step)
-        return Beginning(known, header, step)
+        known, builds = yield from self._regrouping.without(turnover, beginning.known, ready, step)
+        return Beginning(known, header, step, builds)
 
     def _last_file(self) -> Flow:
         """Return header and steps of the checkpoint that was kept last; without one, of what the run began with."""
@@ -146,7 +149,10 @@ class Succession:
         """
         known, chosen, run_steps = beginning.known, plan_of(beginning.known), self._planning.run_steps(ready)
         ranks = tuple(range(chosen.world_size))
-        orders = build_orders(known, chosen, run_steps.total_steps, beginning.header, self._placed, ready["seed"])
+        orders = [cmd.Order((rank,), build, beginning.header) for rank, build in enumerate(beginning.builds)]
+        orders = orders or build_orders(
+            known, chosen, run_steps.total_steps, beginning.header, self._placed, ready["seed"]
+        )
         orders = with_moves(orders, known, chosen, self._placed, beginning.next_step // run_steps.steps_per_epoch)
         self._protection.begin(chosen, known.cluster)
         orders = self._hand_over.with_sources(orders, self._protection.every)
@@ -171,8 +177,10 @@ class Succession:
             is_wanted=self._settings.checkpoint_every != 0,
         )
         expected_s = planning.expected_s(known, chosen, ready) if self._settings.measure else {}
-        generation_end = GenerationEnd(known, replanning, self._membership)
+        lookahead = self._regrouping.lookahead
+        generation_end = GenerationEnd(known, replanning, self._membership, lookahead)
         reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
         progress = self._progress = Progress(ranks, chosen, beginning.next_step, run_steps.steps_per_epoch)
+        notes += lookahead.begin(known, ready)
         ended = yield from self._training.play(ranks, progress, reprobing, generation_end, notes)
         return generation_end, progress.done, ended
