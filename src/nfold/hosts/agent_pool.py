@@ -51,7 +51,8 @@ class AgentPool:
         hosts: HostRange | None = None,
         hold_s: float = 0.0,
         came: Callable[[HostAgent], None] = lambda agent: None,
-        leaves: Callable[[int], None] = lambda member: None,
+        leaves: Callable[[int, str], None] = lambda member, why: None,
+        taken: Callable[[HostAgent], None] = lambda agent: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
@@ -63,9 +64,11 @@ class AgentPool:
         hosts: how many may take part, where they come and go while the job lasts; None: those that it begins with.
         hold_s: how long agents and members wait for another coordinator when this one is gone; see `hold`.
         came: is told of each agent that holds the program and is not among the first; see `next_ready`.
-        leaves: is told of each member whose host wants it to leave in order.
+        leaves: is told of each member whose host wants it to leave in order, and why.
+        taken: is told of each agent that is gone because its host was taken away.
         clock: gives seconds.
         """
+        self._taken = taken
         self._torch_comes, self._leave_s, self._hold_s = torch_comes, leave_s, hold_s
         self._hosts, self._came, self._leaves = hosts, came, leaves
         self._output, self._say, self._lost, self._clock = output, say, lost, clock
@@ -110,8 +113,11 @@ class AgentPool:
                 return None
             place = place_of(hello, self._agents)
             name = unique_name(name, (*self._agents.values(), *self.lost))
-            skew_s = facts.time_s - time.time()
-            agent = self._agents[place] = HostAgent(place, name, facts, channel, channel.far_host, skew_s)
+            now = time.time()
+            agent = self._agents[place] = HostAgent(
+                place, name, facts, channel, channel.far_host, facts.time_s - now, launched_at=now - facts.age_s
+            )
+            agent.is_placed = hello["place"] is not None
             if skewed := tell_skew(agent):
                 self._say(skewed)
             self._come.add(place)
@@ -301,15 +307,15 @@ class AgentPool:
             if is_free:
                 self._dismiss(home)
 
-    def call_back(self, agent: HostAgent) -> None:
-        """Let an agent end whose host wants it to, once the run goes on without its members."""
+    def call_back(self, agent: HostAgent, why: str) -> None:
+        """Let an agent end, for a reason, once the run goes on without its members."""
         with self._changed:
             agent.is_leaving = True
             members = [member for member, home in self._homes.items() if home is agent]
             if agent in self._ready:
                 self._ready.remove(agent)
         for member in members:
-            self._leaves(member)
+            self._leaves(member, why)
         if not members:
             self._dismiss(agent)
 
@@ -355,10 +361,13 @@ class AgentPool:
             if agent in self._ready:
                 self._ready.remove(agent)
             lost = [] if is_expected else [member for member, home in self._homes.items() if home is agent]
+            agent.is_taken = not self._is_closed and (agent.is_taken or not is_expected)
             self.lost += [] if is_expected else [agent]
             self._changed.notify_all()
         for member in lost:
             self._lost(member, self.ended(member, 0.0) or agent.gone)
+        if agent.is_taken:
+            self._taken(agent)
 
     def _hear(self, agent: HostAgent, message: Message, blob: bytes) -> None:
         match message["is"]:
@@ -379,7 +388,8 @@ class AgentPool:
                         self._came(agent)
                     self._changed.notify_all()
             case "leaving" if self._hosts is not None:
-                self.call_back(agent)
+                agent.is_taken = not agent.is_leaving
+                self.call_back(agent, message["why"])
             case "ended":
                 with self._changed:
                     self._ends[message["member"]] = f"{message['how']} on {agent.name}"

@@ -34,11 +34,17 @@ class HostAgent:
     """The address that it dials from, as this machine sees it."""
     skew_s: float = 0.0
     """How far its clock is ahead of this machine's, as far as a message's way lets that be seen."""
+    is_placed: bool = False
+    """Whether its manager was asked for it; else somebody brought it by hand."""
+    launched_at: float | None = None
+    """When its process began, in seconds since 1970 by this machine's clock; None: not known."""
     holds_program: bool = False
     gone: str = ""
     """How its connection ended; empty: it is there."""
     is_leaving: bool = False
     """Whether its host wants it to end as soon as the run can do without."""
+    is_taken: bool = False
+    """Whether its host was taken away, with or without a word: nobody here gave it back."""
     is_dismissed: bool = False
     """Whether it was told that it is needed no more."""
     replies: "queue.SimpleQueue[Message]" = field(default_factory=queue.SimpleQueue, repr=False)

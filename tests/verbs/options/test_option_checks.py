@@ -28,7 +28,10 @@ from nfold.verbs.train import plan
         ({"first_step_within": "300"}, "first_step_within is '300': it must be a number of seconds"),
         ({"first_step_within": float("nan")}, "first_step_within is nan: it must be a number of seconds"),
         ({"out": 5}, "out is 5: it must be the path of a folder"),
-        ({"place": "best"}, "unknown --place 'best'. Use one of: auto, nothing, ilp, greedy, lp, waterfill, overlap"),
+        (
+            {"place": "best"},
+            "unknown --place 'best'. Use one of: auto, nothing, equal, ilp, greedy, lp, waterfill, overlap",
+        ),
         ({"place": "auto", "servers": 1, "strategy": "ps"}, "--place lets ranks train on what lives on their nodes"),
         ({"emulate": 5}, "emulate is 5: it must be a cluster, or the path of its file"),
         (
@@ -93,6 +96,16 @@ def test_hosts_that_come_and_go():
     settings = options.settings()
     assert (str(settings.hosts), settings.default_chunks) == ("2:8", 8)
     assert Options(on="local", nodes="3").num_hosts == 3
+
+
+def test_emulated_nodes_that_come_and_go(tmp_path):
+    (tmp_path / "c.toml").write_text('[[node]]\nname = "n"\ncount = 4\n')
+    options = Options(emulate=tmp_path / "c.toml", nodes="1:4", fault=["join n-1@5s", "kill n-0@3s"])
+    assert (options.workers, options.rank_nodes) == (3, ("n-0", "n-2", "n-3"))
+    assert options.member_nodes == ("n-0", "n-2", "n-3", "n-1")
+    settings = options.settings()
+    assert [node.name for node in settings.cluster.nodes] == ["n-0", "n-2", "n-3"]
+    assert (settings.nodes, settings.default_chunks, str(settings.hosts)) == (options.rank_nodes, 4, "1:4")
 
 
 def test_hosts_that_come_and_go_hold_for_a_while():

@@ -90,7 +90,7 @@ class LastingOptions:
     place: str | None = option(
         None,
         "where data live on nodes, as nfold.local_data or the samples of --emulate say: what moves to whom, and who "
-        "trains; auto, nothing (unless given), greedy, ilp, lp, waterfill, overlap or joint",
+        "trains; auto, nothing (unless given), equal, greedy, ilp, lp, waterfill, overlap or joint",
         "METHOD",
         choices=METHODS,
     )

@@ -49,6 +49,7 @@ class Orders:
         self._channel, self._abandon, self._returns = channel, abandon, returns
         self._queue: queue.SimpleQueue[tuple[Message, bytes] | _Failure | _Returned | None] = queue.SimpleQueue()
         self.num_gathers = 0
+        self._given_back: tuple[Message, bytes] | None = None
         self._generation = 0
         self._is_leaving = False
         self._abandon_generation: Callable[[], None] = _nothing
@@ -71,6 +72,9 @@ class Orders:
             ChannelClosed: there will be none.
             BaseException: what `fail` was called with.
         """
+        if self._given_back is not None:
+            again, self._given_back = self._given_back, None
+            return again
         while (order := self._queue.get()) is not None:
             if isinstance(order, _Returned):
                 assert self._returns is not None, "it has come back"
@@ -80,6 +84,10 @@ class Orders:
             elif order.generation == self._generation:
                 raise order.error
         raise ChannelClosed("the coordinator is gone")
+
+    def give_back(self, message: Message, blob: bytes) -> None:
+        """Let `get` return an order again, as the next one: who took it waits for another."""
+        self._given_back = message, blob
 
     def fail(self, error: BaseException) -> None:
         """Let `get` raise this error: another thread of this rank has failed."""

@@ -52,6 +52,7 @@ from nfold.runtime.rank.rehearsal import play_schedule, rehearse
 from nfold.runtime.rank.reporter import Reporter
 from nfold.runtime.rank.residence import load_train, resident_of
 from nfold.runtime.samples.own_inventory import inventory_of
+from nfold.runtime.samples.sample_costs import sample_costs
 
 if TYPE_CHECKING:
     from nfold.transport.generations.connections import Connections
@@ -202,7 +203,9 @@ class Worker:
         process.resident = resident_of(process.datasets["train"], process.node, order)
         is_first = process.member == 0
         schedule = play_schedule(process.the_program, order["total"], order["steps"]) if is_first else {}
-        self._channel.send({"is": "resides", "schedule": schedule})
+        costs = sample_costs(process.datasets["train"]) if order["measure"] else None
+        told = {"schedule": schedule, "costs": None if costs is None else codec.encode(costs)}
+        self._channel.send({"is": "resides", **told})
 
     def _do_profile(self, order: Message) -> None:
         found, told = self._tools.measure(

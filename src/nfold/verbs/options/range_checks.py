@@ -24,8 +24,13 @@ def hold_s_of(hosts: HostRange | None, hold_for: float | str | None) -> float:
     return 0.0 if str(hold_for) in ("0", "0.0") else duration_s(hold_for, "--hold-for")
 
 
-def check_range(hosts: HostRange, asked: RunOptions) -> None:
+def check_range(hosts: HostRange, asked: RunOptions, num_first: int) -> None:
     """Raise for options that a run with hosts that come and go cannot have.
+
+    Args:
+        hosts: the fewest and the most.
+        asked: of the run.
+        num_first: hosts that it begins with.
 
     Raises:
         PlanError: one of them is given.
@@ -37,7 +42,7 @@ def check_range(hosts: HostRange, asked: RunOptions) -> None:
         raise PlanError(f"{given}: MPI starts all processes at once. Leave out --nodes.")
     if asked.checkpoint_every == 0:
         raise PlanError(f"{given}: who comes reads a checkpoint. Leave out --checkpoint-every 0.")
-    if (asked.workers, asked.servers) != (asked.nodes, 0):
+    if (asked.workers, asked.servers) != (num_first, 0):
         raise PlanError(f"{given}: each host has one rank, a worker. Leave out -n and --servers.")
     if asked.strategy == Single.name:
         raise PlanError(f"{given}: --strategy single trains on one host. Leave it out.")

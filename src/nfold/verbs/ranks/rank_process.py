@@ -111,12 +111,15 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--function", required=True)
     parser.add_argument("--host", help="our address for other ranks; the one that reaches the coordinator unless given")
     parser.add_argument("--hold-for", type=float, default=0.0, help="seconds to wait for another coordinator")
-    parser.add_argument("--delays", default="", help="seconds to hold back what each rank sends us: 0,0.002,..")
+    parser.add_argument(
+        "--delays", default="", help="seconds to hold back what comes from an address: 10.77.0.2=0.002,.."
+    )
     return parser.parse_args(words)
 
 
-def _delays_s(arguments: argparse.Namespace) -> tuple[float, ...]:
-    return tuple(float(part) for part in arguments.delays.split(",") if part)
+def _delays_s(arguments: argparse.Namespace) -> dict[str, float]:
+    parts = (part.partition("=") for part in arguments.delays.split(",") if part)
+    return {address: float(seconds) for address, _, seconds in parts}
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ from nfold.verbs.options.option_checks import Options
 from nfold.verbs.options.target import read_listen
 from nfold.verbs.ranks.find_manager import find_manager
 from nfold.verbs.ranks.host_scaling import Scaling
+from nfold.verbs.ranks.replacing import Replacing
 
 if TYPE_CHECKING:
     import queue
@@ -77,6 +78,7 @@ class ComeHosts:
     control_server: SocketControlServer
     call: Call
     """What agents need to find the job."""
+    replacing: Replacing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,7 +113,7 @@ def come_hosts(
     Raises:
         ClusterError: a host cannot be had, or not used.
     """
-    output = Output(command.log)
+    output, replacing = Output(command.log), Replacing(command.say)
     with contextlib.ExitStack() as ending:
         ending.callback(output.close)
         pool = AgentPool(
@@ -122,8 +124,9 @@ def come_hosts(
             leave_s=LEAVE_S if options.transport == "mpi" else 0.0,
             hosts=options.hosts,
             hold_s=options.hold_s,
-            came=lambda agent: command.events.put(HostReady(node_of(agent))),
-            leaves=lambda member: command.events.put(ReleaseWanted(member)),
+            came=lambda agent: command.events.put(HostReady(node_of(agent), _came_by(agent), agent.launched_at)),
+            leaves=lambda member, why: command.events.put(ReleaseWanted(member, why)),
+            taken=replacing.taken,
         )
         manager = find_manager(options, token_file(), command.say, there=command.back)
         ending.callback(manager.close)
@@ -150,8 +153,9 @@ def come_hosts(
         agents = pool.wait(options.num_hosts, manager, float(options.hosts_within), command.is_called_off)
         try:
             yield ComeHosts(
-                pool=pool, agents=agents, manager=manager, output=output, control_server=control_server, call=call
-            )
+                pool=pool, agents=agents, manager=manager, output=output, control_server=control_server, call=call,
+                replacing=replacing,
+            )  # fmt: skip
         except NfoldError as error:
             add_reasons(error, manager, pool.lost, threading.Event().wait)
             raise
@@ -181,6 +185,8 @@ def remote_hosts(
         command.say(_told(come.agents, come.manager))
         if options.hosts is not None and command.log is not None:
             scaling = Scaling(options.hosts, come.pool, come.manager, come.call, by_hand=options.on is None)
+            come.replacing.begin(scaling)
+            ending.callback(come.replacing.close)
             ending.enter_context(answering(os.getpid(), os.path.realpath(command.log.parent), scaling.answer))
         homes = homes_of_ranks(come.agents, _slots(options, come.agents), options.workers + options.servers)
         yield RemoteHosts(
@@ -243,6 +249,10 @@ def node_of(agent: HostAgent) -> Node:
         devices=agent.facts.devices,
         local=LOCAL,
     )
+
+
+def _came_by(agent: HostAgent) -> str:
+    return "its place was granted" if agent.is_placed else "it joined by hand"
 
 
 def _lock(options: Options) -> LockFile | None:

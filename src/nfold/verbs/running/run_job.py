@@ -161,7 +161,7 @@ class Job:
             session = self.session = ending.enter_context(self._session(events, template))
             if not stops.empty() or self._terminations:
                 session.interrupt(by_manager=bool(self._terminations))
-            ending.callback(self._recorder.write_history)
+            ending.callback(self._recorder.end)
             happenings = session.run()
             try:
                 for happening in happenings:
