@@ -106,7 +106,7 @@ STEP_OF_399 = 1 + list(sample_order(400, epoch=0, seed=0)).index(399) // 16
         (["resume", "."], [". holds no run", "job.json"]),
         (
             ["train", "faulty.py", "--on", "local", "--nodes", "2", "--hold-for", "5m"],
-            ["--hold-for 5m is for hosts that come and go. Add --nodes MIN:MAX"],
+            ["--hold-for 5m is for hosts that come and go: --on or --listen"],
         ),
         (["train", "--resume", "."], [". holds no run", "job.json"]),
         (["why", "runs/x"], ["there is no run folder runs/x"]),

@@ -134,7 +134,7 @@ def test_a_run_whose_hosts_held_begins_with_all_that_are_back():
         ({"nodes": "2:8", "servers": 1}, "Leave out -n and --servers"),
         ({"nodes": "1:8", "strategy": "single"}, "--strategy single trains on one host"),
         ({"nodes": "2:8", "hold_for": "soon"}, "--hold-for soon: it must be a time"),
-        ({"nodes": "2", "hold_for": "5m"}, "--hold-for 5m is for hosts that come and go. Add --nodes MIN:MAX"),
+        ({"nodes": "2", "hold_for": "5m"}, "--hold-for 5m is for hosts that come and go: --on or --listen"),
         ({"nodes": "2:8", "chunks": 4}, "a batch has 4 chunks, .* Use --nodes 2:4"),
     ],
 )

@@ -71,7 +71,7 @@ class Options(RunOptions):
         self._take_watchers()
         check_ranks(self.strategy, self.workers, self.servers)
         self._check_place()
-        hold_s_of(self.hosts, self.hold_for)
+        hold_s_of(self.hosts if self.target else None, self.hold_for)
         check_exact(self)
         if self.hosts is not None:
             check_range(self.hosts, self, len(self.rank_nodes) or self.num_nodes or self.hosts.least)
@@ -141,7 +141,7 @@ class Options(RunOptions):
     @property
     def hold_s(self) -> float:
         """How long hosts wait for another coordinator when this command is gone, in seconds; 0: they end with it."""
-        return hold_s_of(self.hosts, self.hold_for)
+        return hold_s_of(self.hosts if self.target else None, self.hold_for)
 
     @property
     def num_nodes(self) -> int | None:

@@ -21,7 +21,7 @@ def hold_s_of(hosts: HostRange | None, hold_for: float | str | None) -> float:
     if hold_for is None:
         return 0.0 if hosts is None else HOLD_S
     if hosts is None:
-        raise PlanError(f"--hold-for {hold_for} is for hosts that come and go. Add --nodes MIN:MAX, or leave it out.")
+        raise PlanError(f"--hold-for {hold_for} is for hosts that come and go: --on or --listen, with --nodes MIN:MAX.")
     return 0.0 if str(hold_for) in ("0", "0.0") else duration_s(hold_for, "--hold-for")
 
 
