@@ -69,5 +69,24 @@ class Turnover:
         return bool(self.joined or self.left or self.lost)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpeedShift:
+    """A node computes faster or slower than before, and that lasts."""
+
+    node: str
+    times_slower: float
+    """Than when the run began; below 1: faster."""
+
+    @property
+    def told(self) -> str:
+        """What has become of the node."""
+        if abs(self.times_slower - 1) < _UNCHANGED:
+            return "computes as fast as at the start again"
+        slower, faster = f"{self.times_slower:.1f} times slower", f"{1 / self.times_slower:.1f} times faster"
+        return f"computes {slower if self.times_slower > 1 else faster} than at the start"
+
+
+_UNCHANGED = 0.15
+"""What a speed may differ from that at the start and still be called the same."""
 NOBODY = Turnover()
 """The members stay."""

@@ -159,11 +159,11 @@ class PlacedShare:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemberEvent:
-    """A host came or went while a run trained: one row of its record."""
+    """A host came, went, or began to compute faster or slower while a run trained: one row of its record."""
 
     at: float
     """When the next step was done after it: seconds since 1970."""
-    kind: Literal["join", "leave", "loss"]
+    kind: Literal["join", "leave", "loss", "speed"]
     who: str
     """The host."""
     step: int
@@ -174,10 +174,21 @@ class MemberEvent:
     """In which nobody trained."""
     steps_again: int = 0
     """Steps that were lost with it, and are played again."""
+    changed: str = ""
+    """Of `speed`: how it computes now."""
+    times_slower: float = 1.0
+    """Of `speed`: than when the run began; below 1: faster."""
+    share: str = ""
+    """Of `speed`: what it computes of a step from there on."""
 
     @property
     def told(self) -> str:
         """The event as a line."""
+        if self.kind == "speed":
+            return (
+                f"{self.who} {self.changed}: it gets {self.share} from step {self.step} on, after a pause of "
+                f"{seconds(self.pause_s)}"
+            )
         what = {"join": "has joined", "leave": "has left", "loss": "is lost"}[self.kind]
         again = f", {count(self.steps_again, 'step')} of them for the second time" if self.steps_again else ""
         return (

@@ -191,12 +191,16 @@ def _loads_text(loads: tuple[RankLoad, ...]) -> str:
     return "\n".join([f"Cores of each rank, and what its node did meanwhile{more}:", head, *lines])
 
 
+_CAME_AND_WENT = "Hosts that came and went:"
+
+
 def _events_text(events: Sequence[MemberEvent]) -> str:
-    """List the hosts that came and went."""
+    """List the hosts that came, went, and changed their speed."""
     if not events:
         return ""
     rows = [f"  {time.strftime('%H:%M:%S', time.localtime(event.at))}  {event.told}" for event in events]
-    return "\n".join(["Hosts that came and went:", *rows])
+    title = "Hosts that came, went or changed:" if any(each.kind == "speed" for each in events) else _CAME_AND_WENT
+    return "\n".join([title, *rows])
 
 
 def places_text(places: DataPlaces | None) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from nfold.core.cluster import Cluster
 from nfold.core.job import Known, Recipe
-from nfold.core.members import NOBODY, Turnover
+from nfold.core.members import NOBODY, SpeedShift, Turnover
 from nfold.core.plan import Plan
 from nfold.core.residency import PlacedData
 from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, SystemSample
@@ -120,6 +120,8 @@ class Replanned:
     next_step: int
     """Counts from 0."""
     turnover: Turnover = NOBODY
+    shifts: tuple[SpeedShift, ...] = ()
+    """Nodes whose speed is why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,7 @@ class Training:
                 news = [*progress.take(event), *reprobing.take(event, granted)]
                 commands += news
                 commands += generation_end.take(news, total - granted)
+                commands += generation_end.hear(event, total - granted)
                 commands += self._best_of(news, ranks, progress)
                 if (halted := halting.take(event)) is not None:
                     granted = max(progress.done, halted)

@@ -59,7 +59,7 @@ class Regrouping:
             joined=tuple(name for name in now if name not in before),
             left=tuple(name for name in before if name not in now),
         )
-        self._requests.say(cmd.Replanned(known, chosen, next_step, turnover))
+        self._requests.say(cmd.Replanned(known, chosen, next_step, turnover, generation_end.shifts))
         yield from self._generations.let_go(self._behind(chosen.world_size))
         yield from self._generations.begin(chosen.world_size)
         return known

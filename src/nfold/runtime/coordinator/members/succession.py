@@ -23,6 +23,7 @@ from nfold.runtime.coordinator.same_program import tell_kept
 from nfold.runtime.coordinator.training import Training
 from nfold.runtime.failures.ranks_lost import RanksLost
 from nfold.runtime.measuring.reprobing import Reprobing
+from nfold.runtime.measuring.shifting_speeds import ShiftingSpeeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Succession:
         """
         self._placed = placed
         self._progress: Progress | None = None
+        self._speeds = ShiftingSpeeds()
         self._settings, self._planning, self._requests = settings, planning, requests
         self._membership, self._regrouping, self._training = membership, regrouping, training
 
@@ -125,9 +127,10 @@ class Succession:
             ready,
             price_s=2 * max(reply["seconds"] for reply in built.values()),
             is_wanted=self._settings.checkpoint_every != 0,
+            speeds=self._speeds,
         )
         expected_s = planning.expected_s(known, chosen, ready) if self._settings.measure else {}
-        generation_end = GenerationEnd(known, replanning, self._membership)
+        generation_end = GenerationEnd(replanning, self._membership)
         reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
         progress = self._progress = Progress(ranks, chosen, beginning.next_step, run_steps.steps_per_epoch)
         ended = yield from self._training.play(ranks, progress, reprobing, generation_end, notes)
