@@ -132,6 +132,17 @@ class Job:
     def all_step(self, *numbers: int, step_s: float = 1.0) -> list[cmd.Command]:
         return [command for rank in self.workers for command in self.steps(rank, *numbers, step_s=step_s)]
 
+    def hold(self, *members: int, alone: int | None = None) -> list[cmd.Command]:
+        """Let ranks tell what they hold of the state, the same all of them, but for what one has alone."""
+        facts = {"optimizer": "SGD", "scalars": {}, "groups": {}, "state_dict": None, "unkept": ""}
+        facts |= {"fingerprints": {}, "extras": {}, "diverged": ""}
+        rows = [["model.a.weight", "F32", [2, 3], 0, 6, False]]
+        for member in members:
+            own = [["optimizer.a.weight.momentum_buffer", "F32", [2, 3], 0, 6, False]] if member == alone else []
+            told = self.say(member, "holdings", rows=[*rows, *own], facts=facts)
+            assert member == members[-1] or told == []
+        return told
+
     def finish(self, rank: int, sent: Arrived | None = None) -> list[cmd.Command]:
         usage = RankUsage(rank=rank, node="box", role="worker", peak_rss_bytes=1, cpu_s=1.0, wall_s=1.0)
         return self.say(rank, "finished", sent, usage=codec.encode(usage), staleness={})

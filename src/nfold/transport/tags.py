@@ -30,6 +30,8 @@ class Use(IntEnum):
     """Measuring the way to a peer."""
     SAMPLES = 5
     """Training samples that move."""
+    STATE = 6
+    """State that ranks hand to each other when members come and go, and keep for each other."""
 
 
 def tag_of(use: Use, number: int) -> int:
@@ -59,9 +61,9 @@ def generation_of(wire_tag: int) -> int:
     return wire_tag >> _TAG_BITS
 
 
-def carries_samples(wire_tag: int) -> bool:
-    """Whether a tag that travelled is of samples that move, which no step's bytes count."""
-    return (wire_tag >> _NUMBER_BITS) & _USES == Use.SAMPLES
+def travels_beside(wire_tag: int) -> bool:
+    """Whether a tag that travelled is of samples or state that move beside steps, whose bytes do not count them."""
+    return (wire_tag >> _NUMBER_BITS) & _USES in (Use.SAMPLES, Use.STATE)
 
 
 def without_generation(wire_tag: int) -> int:

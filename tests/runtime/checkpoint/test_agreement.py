@@ -6,7 +6,8 @@ from harness import graph_of, make_plan, play
 from nets import program
 
 from nfold.errors import NonFiniteLoss, ProgramError
-from nfold.runtime.checkpoint.agreement import check_agreement, check_finite, fingerprints, first_diverged
+from nfold.runtime.checkpoint.agreement import fingerprints, first_diverged
+from nfold.runtime.checkpoint.joined_facts import check_agreement, check_finite
 
 
 class Private(torch.optim.SGD):

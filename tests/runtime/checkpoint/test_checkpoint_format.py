@@ -9,7 +9,8 @@ from nfold.capture.optimizers.stepping import Stepping
 from nfold.core.graph import ModelGraph, Operator, Parameter, Tensor
 from nfold.core.placement import Reduction
 from nfold.runtime.checkpoint import checkpoint_format
-from nfold.runtime.checkpoint.checkpoint_format import Checkpoint, join_facts, offer
+from nfold.runtime.checkpoint.checkpoint_format import Checkpoint, offer
+from nfold.runtime.checkpoint.joined_facts import join_facts
 from nfold.runtime.checkpoint.state_collection import collect
 from nfold.runtime.parameters.buffers import Piece
 from nfold.runtime.parameters.optimizer_updates import Updater, _Held

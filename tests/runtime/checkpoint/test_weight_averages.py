@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 import torch
-from harness import CPU, graph_of, make_plan, placed_plan, play, random_owners, read_checkpoint
+from harness import CPU, graph_of, make_plan, placed_plan, play, random_owners, read_checkpoint, with_more
 from nets import program
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
@@ -78,7 +78,7 @@ def check_equal(found, wanted):
 
 
 @pytest.mark.parametrize("way", ["single 1+0", "ring 3+0", "ps 2+1", "placed 1"])
-@pytest.mark.parametrize("wish", ["ema", "swa with buffers"])
+@pytest.mark.parametrize("wish", with_more(("ema",), ("ema", "swa with buffers")))
 def test_averages_are_torchs_of_the_weights_that_steps_leave(graphs, wish, way):
     mine, graph = averaging(wish), graphs("residual")
     played = play(mine, graph, plan_of(way, mine, graph), STEPS)

@@ -13,6 +13,7 @@ from nfold.core.job import JobSettings
 from nfold.core.members import Turnover
 from nfold.core.options.host_range import HostRange
 from nfold.errors import WorkerLost
+from nfold.runtime.checkpoint.state_file import StateHeader
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 
@@ -63,8 +64,8 @@ def test_a_member_that_some_rank_cannot_be_connected_to_is_not_let_in():
     assert orders(commands)[-1] == "3 finish"
 
 
-def until_regrouped(job: Job, *members: int) -> list[cmd.Command]:
-    """Let a generation of some members end after its fourth step, with a checkpoint."""
+def until_regrouped(job: Job, *members: int, alone: int | None = None) -> list[cmd.Command]:
+    """Let a generation of some members end after its fourth step, and keep its state."""
     for step in (0, 1, 2, 3):
         for member in members:
             job.steps(member, step)
@@ -72,8 +73,10 @@ def until_regrouped(job: Job, *members: int) -> list[cmd.Command]:
     for member in others:
         job.say(member, "checkpoint", file("epoch") if member == members[0] else None, has_file=True)
     kept = job.say(last, "checkpoint", file("epoch") if not others else None, has_file=True)
-    assert orders(kept)[-1] == "TakeState"
-    return job.handle(ev.StateTaken(b"header"))
+    if orders(kept)[-1] == "TakeState":  # nobody stays who could hold it
+        return job.handle(ev.StateTaken(b"header"))
+    assert orders(kept)[-1] == "".join(map(str, members)) + " holdings"
+    return job.hold(*members, alone=alone)
 
 
 def test_the_next_generation_is_measured_and_planned_with_those_who_came():
@@ -91,7 +94,12 @@ def test_the_next_generation_is_measured_and_planned_with_those_who_came():
     assert (again.plan.workers, again.plan.chunks, again.next_step) == (3, 4, 4)
     assert (reconnect.members, reconnect.message["generation"]) == ((0, 1, 2), 2)
     builds = job.all_say("connected", (0, 1, 2))
-    assert [(each.members, each.blob) for each in builds] == [((rank,), b"header") for rank in range(3)]
+    assert [each.members for each in builds] == [(0,), (1,), (2,)]
+    assert all(StateHeader(each.blob).facts["step"] == 4 for each in builds)
+    stays, stays_too, came = (each.message["state"] for each in builds)
+    assert [row[2] for row in stays["sources"]] == [0], "who has it reads it from nobody else"
+    assert [row[2] for row in stays_too["sources"]] == [1]
+    assert (came["readers"], stays["readers"], [row[2] for row in came["sources"]]) == ([], [2], [0])
     assert orders(job.all_say("built", (0, 1, 2), kept={}, notes=[], seconds=1.0)) == ["012 until 8", "012 checkpoint"]
 
 
@@ -110,6 +118,35 @@ def test_who_announces_that_it_leaves_is_let_go_and_the_others_change_their_rank
     assert [each.step for each in job.steps(1, 4) if isinstance(each, cmd.StepDone)] == [4]
     (failed,) = job.handle(ev.Left(1, "was killed by signal 9 (SIGKILL)"))
     assert "rank 0 (on host-1, pid 101) was killed by signal 9" in str(failed.error), "its rank of now"
+
+
+def test_who_leaves_gives_first_what_nobody_else_has():
+    job = training(3)
+    job.handle(ev.ReleaseWanted(1))
+    (give,) = until_regrouped(job, 0, 1, 2, alone=1)
+    assert (give.members, give.message["do"]) == ((0, 1), "hand")
+    number, source, target, origin, index, name, *what = give.message["handings"][0]
+    assert (number, source, target, origin, index) == (1, 1, 0, 1, 1)
+    assert (name, what) == ("optimizer.a.weight.momentum_buffer", ["F32", [2, 3], 0, 6])
+    assert orders(job.all_say("handed", (0, 1))) == ["1 abandon"]
+    job.say(1, "abandoned")
+    job.say(1, "finished", usage=None)
+    first, second = job.all_say("connected", (0, 2))
+    assert [row[2:5] for row in first.message["state"]["sources"]] == [[0, 0, 0], [0, 1, 1]]
+    assert [row[2:5] for row in second.message["state"]["sources"]] == [[1, 2, 0], [0, 1, 1]]
+    assert (first.message["state"]["readers"], second.message["state"]["readers"]) == ([1], [])
+
+
+def test_where_all_leave_the_state_goes_through_a_checkpoint():
+    job = training(checkpoint_every=100)
+    prepared(job, 2)
+    job.handle(ev.ReleaseWanted(0))
+    job.handle(ev.ReleaseWanted(1))
+    job.say(0, "holding", step=1)
+    job.say(1, "holding", step=1)
+    assert orders(job.all_step(0))[-1] == "01 checkpoint"
+    job.say(1, "checkpoint", has_file=False)
+    assert orders(job.say(0, "checkpoint", file("epoch"), has_file=True)) == ["KeepCheckpoint", "TakeState"]
 
 
 def test_all_may_be_replaced_by_one_who_came():
@@ -383,7 +420,8 @@ def test_who_is_lost_while_the_others_begin_anew_is_missed_too():
     assert orders(lose(job, 2)) == ["SetTimer"]
     *_, abandon = job.handle(ev.TimedOut())
     assert orders([abandon]) == ["0 abandon"]
-    *_, again, connect = job.say(0, "abandoned")
+    assert orders(job.say(0, "abandoned")) == ["TakeState"]
+    *_, again, connect = job.handle(ev.StateTaken(b"header"))
     assert again.turnover.lost == ("host-1", "pi-9")
     assert connect.members == (0,)
 

@@ -12,6 +12,7 @@ from nfold.core.job import JobSettings
 from nfold.core.members import SpeedShift
 from nfold.core.plan import Asynchrony, Plan
 from nfold.errors import PlanError
+from nfold.runtime.checkpoint.state_file import StateHeader
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.replanning import Replanning, plan_of
@@ -163,12 +164,13 @@ def test_all_stop_at_one_step_and_the_next_generation_begins_there(going_over):
     job = going_over
     assert orders(job.all_step(1, 2, 3)) == ["StepDone"] * 3
     assert job.say(1, "checkpoint", has_file=False) == []
-    assert orders(job.say(0, "checkpoint", file("epoch"), has_file=True)) == ["KeepCheckpoint", "TakeState"]
-    assert orders(job.handle(ev.StateTaken(b"header"))) == ["Replanned", "1 abandon"]
+    assert orders(job.say(0, "checkpoint", file("epoch"), has_file=True)) == ["KeepCheckpoint", "01 holdings"]
+    assert orders(job.hold(0, 1)) == ["Replanned", "1 abandon"]
     assert orders(job.say(1, "abandoned")) == ["1 finish"]
     assert orders(job.finish(1)) == ["0 connect"]
     (build,) = job.say(0, "connected")
-    assert (build.members, build.message["do"], build.blob) == ((0,), "build", b"header")
+    assert (build.members, build.message["do"]) == ((0,), "build")
+    assert StateHeader(build.blob).facts["step"] == 4
     assert orders(job.say(0, "built", kept={"lr": [1, 2]}, notes=[], seconds=1.0)) == ["0 until 8", "0 checkpoint"]
     job.workers = range(1)
     assert [command.step for command in job.all_step(4, 5, 6, 7) if isinstance(command, cmd.StepDone)] == [4, 5, 6, 7]
@@ -180,7 +182,7 @@ def test_what_the_user_wants_between_two_generations_is_done_by_the_next(going_o
     job.say(1, "checkpoint", has_file=False)
     job.say(0, "checkpoint", file("epoch"), has_file=True)
     assert job.handle(ev.Interrupted(by_manager=True)) == []
-    job.handle(ev.StateTaken(b"header"))
+    job.hold(0, 1)
     job.say(1, "abandoned")
     job.finish(1)
     assert job.handle(ev.TimeUp(3.0)) == []
@@ -206,7 +208,7 @@ def test_ranks_that_may_go_on_for_long_are_held(monkeypatch):
     assert job.say(0, "holding", step=2) == []
     assert orders(job.say(1, "holding", step=1)) == ["01 until 2"]
     told = [*job.steps(1, 0), *job.all_step(1)]
-    assert orders(told) == ["StepDone", "StepDone", "01 checkpoint"]
+    assert orders(told) == ["StepDone", "StepDone", "01 holdings"]
 
 
 def test_a_program_that_no_checkpoint_brings_back_keeps_its_plan(going_over):

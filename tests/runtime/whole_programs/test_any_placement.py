@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from harness import difference, graph_of, placed_plan, plain_loop, play, random_owners
+from harness import difference, graph_of, placed_plan, plain_loop, play, random_owners, with_more
 from nets import NETS, program
 
 from nfold.core.placement import Placement
@@ -36,7 +36,7 @@ def expected(graphs):
 
 
 @pytest.mark.parametrize("net", NETS)
-@pytest.mark.parametrize(("world", "seed"), [(2, 0), (3, 1), (4, 3)])
+@pytest.mark.parametrize(("world", "seed"), with_more(((3, 1), (4, 3)), [(2, 0), (3, 1), (4, 3)]))
 def test_random_placements_equal_one_device(graphs, expected, net, world, seed):
     mine, graph = program(net), graphs(net)
     owners = random_owners(graph, CHUNKS, world, seed)

@@ -29,9 +29,8 @@ STATEFUL = (
 )
 CHUNKED = (probes.BranchOnValue, probes.HalvesOfBatch, probes.PairsOfSamples, probes.OddBatches)
 ALWAYS = (
-    *(probes.NoGradRegion, probes.CustomFunction, probes.MovingAverage, probes.Spectral, probes.BranchOnValue),
-    *(probes.PythonRandom, probes.Checkpointed, probes.ChangesInput, probes.GradientHook, probes.BackwardHooks),
-    *(probes.ListedWeights, probes.NormedByFunction),
+    *(probes.CustomFunction, probes.MovingAverage, probes.BranchOnValue, probes.PythonRandom, probes.Checkpointed),
+    *(probes.GradientHook, probes.ListedWeights),
 )
 STEPS, CHUNKS, RANKS = 3, 4, 3
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from drifting import drift, drifting_plan
-from harness import difference, graph_of, make_plan, plain_loop, play
+from harness import difference, graph_of, make_plan, plain_loop, play, with_more
 from torch import nn
 from torch.nn import functional as F
 from torch.optim import Adagrad, Adam, Optimizer, SparseAdam
@@ -118,7 +118,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", with_more(("SparseAdam", "two in one"), PROGRAMS))
 @pytest.mark.parametrize("workers", [pytest.param(2, marks=pytest.mark.exhaustive), 3])
 def test_sparse_gradients_are_given_back_as_sparse_ones(name: str, workers: int) -> None:
     mine = program(*PROGRAMS[name])
@@ -211,8 +211,13 @@ class Linked(nn.Module):
         return self.head(torch.tanh(links @ self.layer(eye))[nodes])
 
 
-@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
-@pytest.mark.parametrize(("is_buffer", "is_activation"), [(True, False), (False, False), (True, True)])
+@pytest.mark.parametrize(
+    "layout", with_more((torch.sparse_coo, torch.sparse_csr), (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc))
+)
+@pytest.mark.parametrize(
+    ("is_buffer", "is_activation"),
+    with_more(((True, False), (True, True)), [(True, False), (False, False), (True, True)]),
+)
 def test_sparse_tensors_in_a_model(layout: torch.layout, is_buffer: bool, is_activation: bool) -> None:
     def build() -> nn.Module:
         torch.manual_seed(3)

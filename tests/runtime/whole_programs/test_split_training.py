@@ -110,7 +110,7 @@ def test_parameter_servers_serve_rows(graphs):
     assert difference(played.state, plain_loop(mine, STEPS, CHUNKS).state_dict()) <= 1e-9
 
 
-@pytest.mark.parametrize("net", ["plain", "residual", "towers"])
+@pytest.mark.parametrize("net", with_more(("residual", "towers"), ("plain", "residual", "towers")))
 def test_the_bytes_of_parts_are_predicted(graphs, net):
     mine, graph = program_of(net), graphs(net)
     plan = random_plan(mine, graph, CASES[net], 3, 5)
@@ -119,7 +119,9 @@ def test_the_bytes_of_parts_are_predicted(graphs, net):
     assert sum(play(mine, graph, plan, 1).sent_bytes) == schedule.sent_bytes > 0
 
 
-@pytest.mark.parametrize(("before", "after"), [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize(
+    ("before", "after"), with_more(((True, False), (False, True)), [(True, False), (False, True), (True, True)])
+)
 def test_a_run_goes_on_with_other_parts_or_none(graphs, before, after):
     mine, graph = program_of("towers", adamw), graphs("towers")
     first = random_plan(mine, graph, CASES["towers"] if before else {}, 3, 6)
@@ -148,7 +150,7 @@ def test_a_checkpoint_of_parts_is_the_whole_models(graphs):
     assert kept > 0
 
 
-@pytest.mark.parametrize("route", ["ring", "server"])
+@pytest.mark.parametrize("route", with_more(("ring",), ("ring", "server")))
 def test_averages_of_parts_are_those_of_the_whole_model(graphs, route):
     mine, graph = replace(program_of("residual"), averages=Averages(decay=0.6)), graphs("residual")
     split = random_plan(mine, graph, CASES["residual"], 3, 6, route)

@@ -31,7 +31,8 @@ from nfold.runtime.asynchronous.store import Norms, Store
 from nfold.runtime.asynchronous.ticket_spans import TicketSpans
 from nfold.runtime.asynchronous.tickets import Tickets
 from nfold.runtime.asynchronous.worker_and_shard_messages import Tags
-from nfold.runtime.checkpoint.checkpoint_format import Checkpoint, Offer, join_facts, offer
+from nfold.runtime.checkpoint.checkpoint_format import Checkpoint, Offer, offer
+from nfold.runtime.checkpoint.joined_facts import join_facts
 from nfold.runtime.control.ticket_rows import Account
 from nfold.runtime.data.chunk_loader import ChunkLoader
 from nfold.runtime.data.loaders import LoadersReader

@@ -7,6 +7,7 @@ state_file         the bytes of the file: header, offsets, data; writes and read
 extra_state        what modules say of themselves beside tensors
 weight_averages    averages of the weights
 agreement          whether ranks hold the same weights, and whether these are numbers
+joined_facts       what ranks say beside tensors, as the file says it
 
 When a checkpoint is due is decided in `runtime/coordinator/training.py`; the file is put in its place by
 `verbs/run_folder`. How an optimizer's state can be cut: `capture/optimizers/state_scope.py`.

@@ -22,8 +22,9 @@ from torch import nn
 from nfold.capture.optimizers.state_tree import from_tree
 from nfold.core.placement import Reduction
 from nfold.errors import CheckpointError, ProgramError
-from nfold.runtime.checkpoint.agreement import Fingerprints, check_finite, first_diverged
+from nfold.runtime.checkpoint.agreement import first_diverged
 from nfold.runtime.checkpoint.extra_state import Extras, plain_extras
+from nfold.runtime.checkpoint.joined_facts import DIVERGED, EXTRAS, FINGERPRINTS, UNKEPT, WHOLE, Fingerprints
 from nfold.runtime.checkpoint.state_file import AVERAGE_PREFIX, MODEL_PREFIX, StateEntry, StateHeader
 from nfold.runtime.parameters.optimizer_state import OptimizerState, Plain, check_plain
 from nfold.runtime.parameters.optimizer_updates import UpdateKey, Updater
@@ -54,12 +55,6 @@ READ_BYTES = 8 << 20
 """Of a tensor that are asked for at once: each piece costs a rank a question to the coordinator."""
 _OPTIMIZER_PREFIX = "optimizer."
 _WHOLE_PREFIX = "state_dict."
-_WHOLE = "state_dict"
-_FINGERPRINTS = "fingerprints"
-_EXTRAS = "extras"
-_DIVERGED = "diverged"
-UNKEPT = "unkept"
-"""Why nobody could go on from this: the file is dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +116,10 @@ def offer(
     untrained: Iterable[str] = (),
     fingerprints: Fingerprints | None = None,
     extras: Mapping[str, Any] | None = None,
+    *,
+    is_all: bool = False,
 ) -> Offer:
-    """Return what this rank alone must give to the whole model's state.
+    """Return what this rank alone must give to the whole model's state, or all that it has of it.
 
     Args:
         rank: this one.
@@ -133,6 +130,7 @@ def offer(
         untrained: parameters of no reduction that it gives, since rank 0 has let them go.
         fingerprints: of what other ranks hold as well.
         extras: extra states of modules that it has changed. Others are those of rank 0.
+        is_all: whether it gives what other ranks have as well; what diverged is not looked for then.
 
     Raises:
         ProgramError: a checkpoint cannot hold something.
@@ -142,9 +140,11 @@ def offer(
     whole_state = weights.model.state_dict(keep_vars=True)  # who gives averages knows tensors by themselves
     state_dict = {name: value for name, value in whole_state.items() if isinstance(value, torch.Tensor)}
     changed = dict(extras or {})
-    plain = (plain_extras(whole_state) if rank == 0 else {}) | plain_extras(changed)
+    plain = (plain_extras(whole_state) if rank == 0 or is_all else {}) | plain_extras(changed)
     names = _names(weights.model, state_dict)
-    owned = [name for reduction in reductions if reduction.members[0] == rank for name in reduction.parameters]
+    given = [each for each in reductions if rank in (each.members if is_all else each.members[:1])]
+    owned = [name for reduction in given for name in reduction.parameters]
+    stated = {name for each in reductions if each.route == "server" for name in each.parameters} | set(owned)
     parts = []
     for name in (*owned, *untrained):
         place = weights.place(name)
@@ -157,10 +157,10 @@ def offer(
             parts.append(StatePart(prefix + name, tuple(value.shape), 0, value))
     state = _OptimizerParts()
     for updater in (updaters or {}).values():
-        state.take(updater, _first_holder(rank, reductions), weights)
+        state.take(updater, frozenset(stated), weights)
     rest = [StatePart(prefix + name, tuple(value.shape), 0, value) for name, value in state_dict.items()]
-    diverged = first_diverged(rank, reductions, weights.parameters)
-    facts = {**state.facts, _FINGERPRINTS: fingerprints or {}, _EXTRAS: plain, _DIVERGED: diverged}
+    diverged = "" if is_all else first_diverged(rank, reductions, weights.parameters)
+    facts = {**state.facts, FINGERPRINTS: fingerprints or {}, EXTRAS: plain, DIVERGED: diverged}
     return Offer([*parts, *state.parts], rest, facts)
 
 
@@ -178,16 +178,6 @@ def _buffers(model: nn.Module, modules: Iterable[str]) -> Iterator[tuple[str, to
     for path in modules:
         for name, buffer in model.get_submodule(path).named_buffers(recurse=False):
             yield ".".join(part for part in (path, name) if part), buffer
-
-
-def _first_holder(rank: int, reductions: Iterable[Reduction]) -> frozenset[str]:
-    """Parameters of whose optimizer state this rank gives what it has: its shares, or buckets it is first of."""
-    return frozenset(
-        name
-        for reduction in reductions
-        if reduction.route == "server" or reduction.members[0] == rank
-        for name in reduction.parameters
-    )
 
 
 class _OptimizerParts:
@@ -248,39 +238,12 @@ class _OptimizerParts:
 
     @property
     def facts(self) -> dict[str, Any]:
-        found = {"optimizer": self._kind, "scalars": self._scalars, "groups": self._groups, _WHOLE: self._whole}
+        found = {"optimizer": self._kind, "scalars": self._scalars, "groups": self._groups, WHOLE: self._whole}
         return {**found, UNKEPT: self._unkept}
 
 
 def _dense(value: torch.Tensor) -> torch.Tensor:
     return value.to_dense() if value.is_sparse else value
-
-
-def fingerprints_of(facts: Mapping[str, Any]) -> Fingerprints:
-    """Return the fingerprints that a rank sent with its facts."""
-    found: Fingerprints = facts[_FINGERPRINTS]
-    return found
-
-
-def join_facts(facts: Sequence[Mapping[str, Any]], step: int, chunks: int) -> dict[str, Any]:
-    """Return what a checkpoint says beside its tensors, from what all ranks say.
-
-    Raises:
-        NonFiniteLoss: training diverged, so there is nothing to keep.
-    """
-    check_finite((each[_DIVERGED] for each in facts), step)
-    joined: dict[str, Any] = {"step": step, "chunks": chunks, "optimizer": "", "scalars": {}, "groups": {}}
-    joined[_EXTRAS] = {}
-    for each in facts:
-        joined["optimizer"] = joined["optimizer"] or each["optimizer"]
-        joined["scalars"] |= each["scalars"]
-        joined["groups"] |= each["groups"]
-        if each.get(_WHOLE) is not None:
-            joined[_WHOLE] = each[_WHOLE]
-        joined[_EXTRAS] |= each[_EXTRAS]
-        if each[UNKEPT]:
-            joined.setdefault(UNKEPT, each[UNKEPT])
-    return joined
 
 
 class Checkpoint:
@@ -307,8 +270,8 @@ class Checkpoint:
         try:
             self.step = int(facts["step"])
             self._scalars, self.kind = facts["scalars"], facts.get("optimizer", "")
-            self._whole = facts.get(_WHOLE)
-            self.extras: Extras = dict(facts.get(_EXTRAS, {}))
+            self._whole = facts.get(WHOLE)
+            self.extras: Extras = dict(facts.get(EXTRAS, {}))
             self._groups = {name: _with_tuples(group) for name, group in facts["groups"].items()}
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"this is not a checkpoint of nfold, or it is damaged: {error}") from error

@@ -1,10 +1,10 @@
 """A few messages of one rank, of which each can be waited for."""
 
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from nfold.errors import TransportError
-from nfold.transport.protocol import Transport
+from nfold.transport.protocol import OnFailure, Transport
 
 WAIT_S = 600.0
 
@@ -12,13 +12,17 @@ WAIT_S = 600.0
 class Exchange:
     """Messages that one rank sends and receives between two steps."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, tell: Callable[[OnFailure], None] | None = None) -> None:
+        """Args:
+        transport: between the ranks.
+        tell: says who is told of a lost peer; `transport.on_failure` unless given, which has room for one only.
+        """
         self._transport = transport
         self._changed = threading.Condition()
         self._begun = 0
         self._left: set[int] = set()
         self._failure: TransportError | None = None
-        transport.on_failure(self._fail)
+        (tell or transport.on_failure)(self._fail)
 
     def send(self, peer: int, tag: int, data: bytes | memoryview) -> int:
         """Begin to send bytes to a peer; return a number to `wait` for."""
@@ -26,7 +30,7 @@ class Exchange:
         self._transport.send(peer, tag, memoryview(data), lambda: self._one_done(number))
         return number
 
-    def receive(self, peer: int, tag: int, into: bytearray) -> int:
+    def receive(self, peer: int, tag: int, into: bytearray | memoryview) -> int:
         """Begin to receive bytes of a peer; return a number to `wait` for."""
         number = self._expect()
         self._transport.receive(peer, tag, memoryview(into), lambda: self._one_done(number))

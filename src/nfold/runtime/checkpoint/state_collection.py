@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nfold.runtime.checkpoint.checkpoint_format import UNKEPT, Offer, StateReader
+from nfold.runtime.checkpoint.checkpoint_format import Offer, StateReader
 from nfold.runtime.checkpoint.exchange import Exchange
 from nfold.runtime.checkpoint.file_layout import REST, Offered, Stretch, lay_out
 from nfold.runtime.checkpoint.gather import gather
+from nfold.runtime.checkpoint.joined_facts import UNKEPT
 from nfold.runtime.checkpoint.state_file import RUN_BYTES, StateEntry, pack_header
 from nfold.transport.protocol import Transport
 from nfold.transport.tags import Use, tag_of

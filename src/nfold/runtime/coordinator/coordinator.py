@@ -37,6 +37,7 @@ from nfold.runtime.coordinator.preparation import Preparation
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.same_on_all_ranks import Other, check_own_data, has_own_data
 from nfold.runtime.coordinator.same_program import averages_of, check_same_program, recipe_of
+from nfold.runtime.coordinator.states.hand_over import HandOver
 from nfold.runtime.coordinator.steering import Steering
 from nfold.runtime.coordinator.training import Training
 from nfold.runtime.failures.first_cause import Postmortem
@@ -75,7 +76,8 @@ class Coordinator:
         self._patience, self._failure_detector, self._cuts = patience, FailureDetector(patience), Cuts(patience)
         self._requests = RankRequests(self._postmortem)
         self._admission = Admission(self._membership)
-        self._generations = Generations(self._requests, self._membership, self._postmortem)
+        self._hand_over = HandOver(self._requests, self._membership)
+        self._generations = Generations(self._requests, self._membership, self._postmortem, self._hand_over)
         self._planning = JobPlanning(settings, first_step)
         self._preparation = Preparation(self._planning, cores, self._requests, self._generations)
         self._best = BestSoFar(settings.kept, best)
@@ -330,8 +332,9 @@ class Coordinator:
     def _succession(self, facts: Ready) -> Succession:
         training = Training(
             self._settings, self._planning.run_steps(facts), averages_of(facts), self._best, self._steering,
-            self._requests, self._postmortem, evaluates=bool(facts["has_test"]) and self._settings.evaluate,
+            self._requests, self._postmortem, self._hand_over,
+            evaluates=bool(facts["has_test"]) and self._settings.evaluate,
         )  # fmt: skip
         regrouping = Regrouping(self._settings, self._cores, self._requests, self._generations, self._membership)
         given = (self._settings, self._planning, self._requests, self._membership)
-        return Succession(*given, regrouping, training, self._placed)
+        return Succession(*given, self._generations, regrouping, training, self._hand_over, self._placed)

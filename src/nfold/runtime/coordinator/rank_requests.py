@@ -34,6 +34,11 @@ class RankRequests:
         """Add commands to the next orders, since a generator can only speak where it also listens."""
         self._unsaid += commands
 
+    def take_unsaid(self) -> list[cmd.Command]:
+        """Return the commands that were to go with the next orders: they go with others."""
+        unsaid, self._unsaid = self._unsaid, []
+        return unsaid
+
     def ask(self, ranks: tuple[int, ...], message: dict[str, Any], reply: str, blob: bytes = b"") -> Flow:
         """Send one order to ranks and return the reply of each.
 

@@ -1,7 +1,7 @@
 """What the ranks of a generation do from its first step on, and what is due between steps. Pure.
 
 until k ── evaluate, checkpoint, best model ── until .. ──> average, finish
-                                                    └─────> checkpoint, for the generation that follows
+                                                    └─────> hold the state for the generation that follows
 """
 
 from collections.abc import Sequence
@@ -19,6 +19,8 @@ from nfold.runtime.control.halting import Halting
 from nfold.runtime.coordinator.members.generation_end import GenerationEnd
 from nfold.runtime.coordinator.progress import Progress
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
+from nfold.runtime.coordinator.replanning import plan_of
+from nfold.runtime.coordinator.states.hand_over import HandOver
 from nfold.runtime.coordinator.steering import Steering
 from nfold.runtime.failures.first_cause import Postmortem
 from nfold.runtime.measuring.reprobing import Reprobing
@@ -41,6 +43,7 @@ class Training:
         steering: Steering,
         requests: RankRequests,
         postmortem: Postmortem,
+        hand_over: HandOver,
         *,
         evaluates: bool,
     ) -> None:
@@ -52,11 +55,12 @@ class Training:
         steering: how far the caller's loop lets ranks go.
         requests: what was said to ranks while they got ready.
         postmortem: learns what ranks were told, and how far they came.
+        hand_over: keeps the state for the generation that follows.
         evaluates: whether there are test data and they are to be used.
         """
         self._settings, self._run_steps, self._averages = settings, run_steps, averages
         self._best, self._steering, self._requests, self._postmortem = best, steering, requests, postmortem
-        self._evaluates = evaluates
+        self._hand_over, self._evaluates = hand_over, evaluates
         self._gathers = 0
         self._interrupted = self._time_is_up = self._is_terminated = False
 
@@ -113,7 +117,7 @@ class Training:
                         commands += reprobing.look(done)
                 self._postmortem.reached(progress.done)
         if generation_end.is_due and granted < total and not self._interrupted:
-            kept = yield from self._hand_over(ranks, progress, commands)
+            kept = yield from self._keep_state(ranks, progress, generation_end, commands)
             if isinstance(kept, bytes):
                 return kept
             commands = [*kept, *generation_end.give_up()]
@@ -139,20 +143,41 @@ class Training:
             self._time_is_up = not self._interrupted
         return [self._keeping(granted, ranks, progress)] if isinstance(event, ev.CheckpointWanted) else []
 
-    def _hand_over(self, ranks: tuple[int, ...], progress: Progress, commands: list[cmd.Command]) -> Flow:
-        """Keep a checkpoint of the step at which all have stopped; return the header of what the next ranks read.
+    def _keep_state(
+        self,
+        ranks: tuple[int, ...],
+        progress: Progress,
+        generation_end: GenerationEnd,
+        commands: list[cmd.Command],
+    ) -> Flow:
+        """Keep the state of the step at which all have stopped; return the header of what the next ranks read.
 
-        Where nobody can go on from a checkpoint of this program, return commands that are still to be said.
+        It stays in the ranks' memory, and where that cannot be, in a checkpoint. Where nobody can go on from a
+        checkpoint of this program, return commands that are still to be said.
         """
-        if progress.kept != progress.done and not progress.unkept:
+        commands = yield from self._drained(progress, commands)
+        if progress.unkept:
+            return commands
+        self._requests.say(*commands)
+        known = generation_end.known
+        header = yield from self._hand_over.take(ranks, progress.done, known.graph, plan_of(known))
+        if header:
+            return header
+        commands = self._requests.take_unsaid()
+        if progress.kept != progress.done:
             commands.append(self._keeping(progress.done, ranks, progress))
+            commands = yield from self._drained(progress, commands)
+        if progress.unkept:
+            return commands
+        return (yield from self.take_state(commands))
+
+    def _drained(self, progress: Progress, commands: list[cmd.Command]) -> Flow:
+        """Wait for all that was ordered; return the commands that are still to be said."""
         while progress.pending:
             event = yield commands
             commands = progress.take(event) if isinstance(event, ev.Received) else []
             self._requests.postpone(event)
-        if progress.unkept:
-            return commands
-        return (yield from self.take_state(commands))
+        return commands
 
     def take_state(self, commands: Sequence[cmd.Command] = ()) -> Flow:
         """Let ranks be given the checkpoint that was kept last, from now on; return its header."""

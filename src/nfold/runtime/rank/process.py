@@ -14,6 +14,7 @@ from nfold.runtime.control.channel import ControlChannel
 from nfold.runtime.control.orders import Orders
 from nfold.runtime.data.loaders import LoaderPool
 from nfold.runtime.rank.reporter import Reporter
+from nfold.runtime.snapshots.state_memory import StateMemory
 from nfold.runtime.step.kept_program import KeptProgram
 
 
@@ -46,6 +47,8 @@ class Process:
     """What the coordinator was told of the program; see `facts_of`."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     measures: bool = True
+    memory: StateMemory = field(default_factory=StateMemory)
+    """What it holds of the training's state for the generation that follows."""
     kept: KeptProgram = field(default_factory=KeptProgram)
 
     @property

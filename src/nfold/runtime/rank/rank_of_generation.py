@@ -29,6 +29,7 @@ from nfold.runtime.rank.evaluator import Evaluating
 from nfold.runtime.rank.process import Process
 from nfold.runtime.rank.sample_moving import SampleMoving
 from nfold.runtime.rank.state_delivery import collect_from, send_file, usage_of
+from nfold.runtime.rank.state_handing import StateHanding
 from nfold.runtime.step.replica import Replica
 from nfold.transport.generations.generation_transport import GenerationTransport
 
@@ -54,6 +55,7 @@ class Rank:
         self.is_training = False
         self._process, self._address = process, address
         self._sample_moving = SampleMoving(process, transport)
+        self._state_handing = StateHanding(process, transport)
         self._replica: Replica | AsynchronousReplica | None = None
         self._own_weights: OwnWeights | None = None
         self._next_step = self._kept_from = self._last_step = 0
@@ -71,6 +73,8 @@ class Rank:
             "model": self._do_model,
             "average": self._do_average,
             "drop": self._do_drop,
+            "holdings": self._do_holdings,
+            "hand": self._do_hand,
         }
 
     def obey(self, order: Message, blob: bytes) -> None:
@@ -129,7 +133,7 @@ class Rank:
 
     def _do_build(self, order: Message, header: bytes) -> None:
         process, begin_s = self._process, self._process.clock()
-        checkpoint = Checkpoint(header, self._read_state) if header else None
+        checkpoint = self._state_handing.checkpoint(order, header, self._read_state)
         self._next_step = checkpoint.step if checkpoint else 0
         self._kept_from = self._next_step + WARM_UP_STEPS
         self._last_step = order["total_steps"]
@@ -146,6 +150,7 @@ class Rank:
             self._replica = self._build(plan, own, graph, checkpoint, placed)
             dataset = process.datasets["train"]
             self._own_weights = OwnWeights(process.the_program, self._replica.model, dataset, graph)
+        self._state_handing.end_reading()
         if process.owns_process:
             settle()
         self._built_s, self._built_cpu_s = process.clock(), time.process_time()
@@ -199,6 +204,7 @@ class Rank:
         replica, reporter = self._the_replica, self._process.reporter
         if self._own_weights is not None:
             self._own_weights.check()
+        self._state_handing.let_go()
         self.is_training = True
         self._sample(replica.plan)
         if isinstance(replica, AsynchronousReplica):
@@ -278,6 +284,14 @@ class Rank:
         collected = self._collect(order["tag"], with_optimizer=False, is_averaged=True)
         has_file, _fetched = send_file(self._process.channel, "average", collected)
         self._process.channel.send({"is": "average", "has_file": has_file})
+
+    def _do_holdings(self, _: Message, __: bytes) -> None:
+        self.pause()
+        assert isinstance(self._replica, Replica), "asynchronous plans hand their state over in a checkpoint"
+        self._process.channel.send(self._state_handing.hold(self._replica, self._next_step))
+
+    def _do_hand(self, order: Message, _: bytes) -> None:
+        self._process.channel.send(self._state_handing.hand(order))
 
     def _do_drop(self, _: Message, __: bytes) -> None:
         """Forget the plan and what was trained under it; another plan may follow."""

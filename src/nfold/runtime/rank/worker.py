@@ -14,6 +14,8 @@
     until k         -->    steps ..     plays steps up to k, which is never far ahead of what was reported; under an
                                         asynchronous plan threads of the rank do, so that the next k can be heard
     evaluate, checkpoint, model, finish
+    holdings        -->    holdings     keeps what it has of the state for the next generation, and tells what that is
+    hand            -->    handed       gives, or takes, what only a rank that leaves had of it
     hold            -->    holding      at once: begins no more steps; another `until` says which is the last one
     abandon         -->    abandoned    at once: ends the generation where it is
 

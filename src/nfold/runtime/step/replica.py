@@ -1,9 +1,10 @@
 """One rank's part of a job, built from a plan: model, buffers, optimizers and the engine that plays its schedule."""
 
 import functools
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from nfold.capture.cutting.captured import Captured
 from nfold.capture.cutting.program_splitting import split
 from nfold.capture.example_batches import program_batches
 from nfold.capture.program.building import build_model
+from nfold.capture.side_effects.module_states import is_freed
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Reduction
 from nfold.core.plan import Plan
@@ -27,9 +29,10 @@ from nfold.errors import ProgramError
 from nfold.planning.costs.peak_memory import foreign_parameters
 from nfold.planning.operator_parts.splitting import split_graph
 from nfold.program import Program
-from nfold.runtime.checkpoint.agreement import check_agreement, fingerprints
-from nfold.runtime.checkpoint.checkpoint_format import Checkpoint, Offer, fingerprints_of, join_facts, offer
+from nfold.runtime.checkpoint.agreement import fingerprints, first_diverged
+from nfold.runtime.checkpoint.checkpoint_format import Checkpoint, Offer, offer
 from nfold.runtime.checkpoint.extra_state import ExtraStates
+from nfold.runtime.checkpoint.joined_facts import DIVERGED, check_agreement, fingerprints_of, join_facts
 from nfold.runtime.checkpoint.weight_averages import WeightAverages
 from nfold.runtime.data.chunk_loader import ChunkLoader
 from nfold.runtime.data.loaders import LoadersReader
@@ -333,6 +336,25 @@ class Replica:
         place = (self.rank, self.plan.reductions, updaters, self._weights, modules, untrained)
         offered = offer(*place, fingerprints=marks, extras=self._extra_states.changed())
         return self.averages.beside(offered) if self.averages is not None and with_optimizer else offered
+
+    def held(self, *, is_checked: bool) -> Offer:
+        """Return all that this rank has of the whole model's state, whoever has it as well. Nothing is copied.
+
+        Args:
+            is_checked: whether to look if ranks hold the same numbers, and numbers at all; two passes over the weights.
+        """
+        modules = dict.fromkeys(modules_of(self._graph, self._groups))
+        modules |= dict.fromkeys(self._changed_buffers.modules())
+        reductions, parameters = self.plan.reductions, self._weights.parameters
+        marks = fingerprints(self.rank, reductions, parameters) if is_checked else {}
+        place = (self.rank, reductions, self._updaters, self._weights, modules)
+        found = offer(*place, fingerprints=marks, extras=self._extra_states.changed(), is_all=True)
+        if is_checked:
+            found.facts[DIVERGED] = first_diverged(self.rank, reductions, parameters)
+        given = {part.name for part in found.parts if part.values.numel() == math.prod(part.shape)}
+        rest = [part for part in found.rest if part.name not in given and not is_freed(part.values)]
+        found = replace(found, rest=rest)
+        return self.averages.beside(found) if self.averages is not None else found
 
     def _untrained(self) -> tuple[str, ...]:
         """Parameters that no reduction holds, and of whose users this rank is the first owner."""

@@ -1,11 +1,12 @@
 """Counts the payload that goes to a peer and comes from it, for each generation by itself.
 
-Samples that move are left out: they travel beside steps, whose bytes are predicted, and whoever moves them counts them.
+Samples and state that move are left out: they travel beside steps, whose bytes are predicted, and whoever moves them
+counts them.
 """
 
 from collections import Counter
 
-from nfold.transport.tags import carries_samples, generation_of
+from nfold.transport.tags import generation_of, travels_beside
 
 
 class ByteCounts:
@@ -24,9 +25,9 @@ class ByteCounts:
         return self._received_bytes[generation]
 
     def _count_sent(self, tag: int, num_bytes: int) -> None:
-        if not carries_samples(tag):
+        if not travels_beside(tag):
             self._sent_bytes[generation_of(tag)] += num_bytes
 
     def _count_received(self, tag: int, num_bytes: int) -> None:
-        if not carries_samples(tag):
+        if not travels_beside(tag):
             self._received_bytes[generation_of(tag)] += num_bytes

@@ -1,9 +1,9 @@
-"""Frames that wait to go out: samples that move go when nothing else waits, so that they hold up no step."""
+"""Frames that wait to go out: samples and state that move go when nothing else waits, so that they hold up no step."""
 
 from collections import deque
 
 from nfold.transport.links.framing import Frame
-from nfold.transport.tags import carries_samples
+from nfold.transport.tags import travels_beside
 
 
 class SendQueue:
@@ -21,7 +21,7 @@ class SendQueue:
         if frame.tag is None:
             self._first += self._later
             self._later.clear()
-        waits = frame.tag is not None and carries_samples(frame.tag) and not frame.is_begun
+        waits = frame.tag is not None and travels_beside(frame.tag) and not frame.is_begun
         (self._later if waits else self._first).append(frame)
 
     def popleft(self) -> Frame:

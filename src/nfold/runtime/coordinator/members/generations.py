@@ -5,14 +5,19 @@ from nfold.errors import ClusterError
 from nfold.runtime.coordinator.members import membership as ms
 from nfold.runtime.coordinator.members.membership import Membership
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
+from nfold.runtime.coordinator.states.hand_over import HandOver
 from nfold.runtime.failures.first_cause import Postmortem
 
 
 class Generations:
     """Gives ranks to members, and connects them to each other."""
 
-    def __init__(self, requests: RankRequests, membership: Membership, postmortem: Postmortem) -> None:
+    def __init__(
+        self, requests: RankRequests, membership: Membership, postmortem: Postmortem, hand_over: HandOver
+    ) -> None:
         self._requests, self._membership, self._postmortem = requests, membership, postmortem
+        self._hand_over = hand_over
+        self._is_connected = False
 
     def enlist(self, members: tuple[int, ...]) -> None:
         """Give ranks to members, in this order; from now on ranks mean these members."""
@@ -48,10 +53,20 @@ class Generations:
             "gone": list(self._membership.gone),
         }
         yield from self._requests.ask(ranks, order, "connected")
+        self._is_connected = True
+
+    def sever(self, ranks: tuple[int, ...]) -> Flow:
+        """Let ranks end the generation under way where it is: others of it are lost."""
+        yield from self._requests.ask(ranks, {"do": "abandon"}, "abandoned")
+        self._is_connected = False
 
     def let_go(self, ranks: tuple[int, ...]) -> Flow:
-        """Let ranks leave the job, whatever they are doing; the others get new numbers."""
+        """Let ranks leave the job; the others get new numbers, and what nobody but those who leave has of the state."""
         if ranks:
+            if self._hand_over.needs(ranks):
+                if not self._is_connected:
+                    yield from self.begin(len(self._membership.ranks))
+                yield from self._hand_over.rescue(ranks)
             yield from self._requests.ask(ranks, {"do": "abandon"}, "abandoned")
             yield from self._requests.ask(ranks, {"do": "finish", "tag": 0}, "finished")
             self.enlist(tuple(each for rank, each in enumerate(self._membership.ranks) if rank not in ranks))

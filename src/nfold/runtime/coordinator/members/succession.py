@@ -1,8 +1,8 @@
 """Trains, generation after generation, from the first plan to the last step. Pure.
 
 build ──> until .. ──> the last step
-  ^          └── another plan pays, or members come and go ──> checkpoint ──> regroup ──┐
-  └─────────────────────────────────────────────────────────────────────────────────────┘
+  ^          └── another plan pays, or members come and go ──> hold the state ──> regroup ──┐
+  └────────────────────────────────────────────────────────────────────────────────────────┘
 """
 
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from nfold.core.residency import PlacedRun
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, build_orders
 from nfold.runtime.coordinator.members.generation_end import GenerationEnd
+from nfold.runtime.coordinator.members.generations import Generations
 from nfold.runtime.coordinator.members.membership import Membership
 from nfold.runtime.coordinator.members.regrouping import Regrouping
 from nfold.runtime.coordinator.placing.beside_training import with_moves
@@ -20,6 +21,7 @@ from nfold.runtime.coordinator.progress import Progress
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.replanning import Replanning, plan_of
 from nfold.runtime.coordinator.same_program import tell_kept
+from nfold.runtime.coordinator.states.hand_over import HandOver
 from nfold.runtime.coordinator.training import Training
 from nfold.runtime.failures.ranks_lost import RanksLost
 from nfold.runtime.measuring.reprobing import Reprobing
@@ -47,8 +49,10 @@ class Succession:
         planning: JobPlanning,
         requests: RankRequests,
         membership: Membership,
+        generations: Generations,
         regrouping: Regrouping,
         training: Training,
+        hand_over: HandOver,
         placed: tuple[PlacedRun, ...] = (),
     ) -> None:
         """Args:
@@ -56,15 +60,22 @@ class Succession:
         planning: for its first ranks.
         requests: to ranks.
         membership: who they are.
+        generations: begins them.
         regrouping: connects the ranks of the next generation.
         training: the steps.
+        hand_over: has the state that the next generation goes on from.
         placed: who trains on which samples, in all generations; empty: all ranks read all.
         """
         self._placed = placed
         self._progress: Progress | None = None
         self._speeds = ShiftingSpeeds()
         self._settings, self._planning, self._requests = settings, planning, requests
-        self._membership, self._regrouping, self._training = membership, regrouping, training
+        self._membership, self._generations, self._regrouping = membership, generations, regrouping
+        self._training, self._hand_over = training, hand_over
+        self._kept = 0
+        """Steps of the last checkpoint that this part of the run has kept; 0: none."""
+        self._file = (b"", 0)
+        """Header and steps of the last file that ranks were or could be given."""
 
     def play(self, known: Known, ready: Ready, recipe: Recipe, checkpoint: bytes, first_step: int) -> Flow:
         """Train until the last step; return the last commands.
@@ -77,6 +88,7 @@ class Succession:
             first_step: counts from 0.
         """
         beginning, is_first, loss = Beginning(known, checkpoint, first_step), True, None
+        self._file = (checkpoint, first_step)
         while True:
             try:
                 if loss is not None:
@@ -84,6 +96,7 @@ class Succession:
                     loss = None
                 told = recipe if is_first else None
                 generation_end, done, ended = yield from self._generation(beginning, ready, told)
+                self._note_kept()
                 if not isinstance(ended, bytes):
                     return ended
                 beginning, is_first = Beginning(generation_end.known, ended, done), False
@@ -95,15 +108,20 @@ class Succession:
     def _without(self, loss: RanksLost, beginning: Beginning, ready: Ready) -> Flow:
         """Go back to what was kept last, with those who are left; return what they begin with."""
         ranks = tuple(range(len(self._membership.ranks)))
-        yield from self._requests.ask(ranks, {"do": "abandon"}, "abandoned")
-        header, step, done = beginning.header, beginning.next_step, beginning.next_step
-        if self._progress is not None:
-            done = max(done, self._progress.done)
-            if (kept := self._progress.kept or 0) > step:
-                header, step = (yield from self._training.take_state()), kept
+        yield from self._generations.sever(ranks)
+        self._hand_over.forget()
+        self._note_kept()
+        done = max(beginning.next_step, self._progress.done if self._progress is not None else 0)
+        if self._kept > self._file[1]:
+            self._file = (yield from self._training.take_state()), self._kept
+        header, step = self._file
         turnover = Turnover(lost=loss.hosts, steps_again=done - step)
         known = yield from self._regrouping.without(turnover, beginning.known, ready, step)
         return Beginning(known, header, step)
+
+    def _note_kept(self) -> None:
+        if self._progress is not None:
+            self._kept = max(self._kept, self._progress.kept or 0)
 
     def _generation(self, beginning: Beginning, ready: Ready, recipe: Recipe | None) -> Flow:
         """Build and train; return why it ended, the steps that are done, and what `Training.play` does.
@@ -117,6 +135,7 @@ class Succession:
         ranks = tuple(range(chosen.world_size))
         orders = build_orders(known, chosen, run_steps.total_steps, beginning.header, self._placed, ready["seed"])
         orders = with_moves(orders, known, chosen, self._placed, beginning.next_step // run_steps.steps_per_epoch)
+        orders = self._hand_over.with_sources(orders)
         built = yield from self._requests.collect(ranks, orders, "built")
         told = dict.fromkeys(note for reply in built.values() for note in reply["notes"])
         notes = [*(tell_kept(built.values(), recipe) if recipe else ()), *(cmd.Noted(f"note: {text}") for text in told)]

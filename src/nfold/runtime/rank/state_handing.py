@@ -1,0 +1,66 @@
+"""What one rank does where its generation hands the training's state to the next one: holds, hands, gives and reads."""
+
+from collections.abc import Callable
+
+from nfold.errors import InternalError
+from nfold.runtime.checkpoint.checkpoint_format import Checkpoint
+from nfold.runtime.control.channel import Message
+from nfold.runtime.rank.process import Process
+from nfold.runtime.snapshots.handing import Handing, hand
+from nfold.runtime.snapshots.state_giving import StateGiver
+from nfold.runtime.snapshots.state_memory import live_state, rows_of
+from nfold.runtime.snapshots.state_reading import Source, StateReading
+from nfold.runtime.step.replica import Replica
+from nfold.transport.generations.generation_transport import GenerationTransport
+
+
+class StateHanding:
+    """The state that one rank holds, in one generation."""
+
+    def __init__(self, process: Process, transport: GenerationTransport) -> None:
+        self._process, self._transport = process, transport
+        self._reading: StateReading | None = None
+
+    def hold(self, replica: Replica, step: int) -> Message:
+        """Hold what the replica has after so many steps, until it trains again; return what the coordinator is told."""
+        offer = replica.held(is_checked=True)
+        self._process.memory.put(live_state((self._transport.number, step), self._process.member, offer))
+        return {"is": "holdings", "rows": rows_of(offer), "facts": offer.facts}
+
+    def hand(self, order: Message) -> Message:
+        """Give to those who stay, or take from those who leave; return what the coordinator is told."""
+        state = self._process.memory.get((order["generation"], order["step"]))
+        if state is None:
+            raise InternalError(f"the state after step {order['step']} shall be handed on, and is not held here")
+        hand(self._transport, state, list(map(Handing.from_row, order["handings"])))
+        return {"is": "handed"}
+
+    def checkpoint(self, order: Message, header: bytes, read: Callable[[int, int], bytes]) -> Checkpoint | None:
+        """Return the state to begin with, and begin to give others what they lack of it; None: a new model.
+
+        Args:
+            order: to build.
+            header: of the state; empty: there is none.
+            read: from the coordinator's file, if it is one.
+        """
+        if not header:
+            return None
+        if order["state"] is None:
+            return Checkpoint(header, read)
+        told = order["state"]
+        state = self._process.memory.get((told["generation"], told["step"]))
+        if state is not None:
+            StateGiver(self._transport, state, told["readers"])
+        sources = list(map(Source.from_row, told["sources"]))
+        self._reading = StateReading(self._transport, state, sources)
+        return Checkpoint(header, self._reading.read)
+
+    def end_reading(self) -> None:
+        """Ask nobody for anything more: this rank has built."""
+        if self._reading is not None:
+            self._reading.end()
+            self._reading = None
+
+    def let_go(self) -> None:
+        """Hold nothing any more: all ranks have built, or train on."""
+        self._process.memory.clear()

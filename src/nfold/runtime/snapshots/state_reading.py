@@ -1,0 +1,97 @@
+"""Reads the file of a whole state that nobody has in one place: from what this process holds, and from other ranks."""
+
+import bisect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nfold.errors import InternalError
+from nfold.runtime.checkpoint.exchange import Exchange
+from nfold.runtime.snapshots.state_giving import NO_MORE, REQUEST, question_tag
+from nfold.runtime.snapshots.state_memory import HeldState, Piece
+from nfold.transport.generations.generation_transport import GenerationTransport
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Who has bytes [begin, end) of the file."""
+
+    begin: int
+    end: int
+    rank: int
+    piece: Piece
+    start: int
+    """The element of the piece at `begin`."""
+    item_bytes: int
+
+    @classmethod
+    def from_row(cls, row: Sequence[Any]) -> "Source":
+        """Read what the coordinator wrote."""
+        begin, end, rank, member, index, start, item_bytes = row
+        return cls(begin, end, rank, (member, index), start, item_bytes)
+
+
+class StateReading:
+    """One rank's way to the file."""
+
+    def __init__(self, transport: GenerationTransport, state: HeldState | None, sources: Sequence[Source]) -> None:
+        """Args:
+        transport: of the generation that reads.
+        state: what this process holds itself; None: nothing.
+        sources: of all bytes of the file that anybody may ask for, in their order.
+        """
+        self._exchange = Exchange(transport, transport.on_failure_too)
+        self._rank, self._state, self._sources = transport.rank, state, sources
+        self._begins = [source.begin for source in sources]
+        self._asked = [0] * transport.world_size
+        self.received_bytes = 0
+
+    def read(self, start: int, stop: int) -> bytearray:
+        """Return bytes [start, stop) of the file, which are whole elements of one tensor.
+
+        Raises:
+            TransportError: a rank that has some is lost.
+            InternalError: nobody has them.
+        """
+        found = bytearray(stop - start)
+        messages: list[int] = []
+        arriving: list[tuple[slice, bytearray]] = []
+        position = start
+        while position < stop:
+            source = self._sources[bisect.bisect_right(self._begins, position) - 1]
+            end = min(stop, source.end)
+            if not source.begin <= position < end:
+                raise InternalError(f"nobody has byte {position} of the state")
+            where = slice(position - start, end - start)
+            first = source.start + (position - source.begin) // source.item_bytes
+            last = first + (end - position) // source.item_bytes
+            if source.rank == self._rank:
+                found[where] = self._own.read(source.piece, first, last)
+            else:
+                into = bytearray(end - position)
+                messages += self._ask(source, first, last, into)
+                arriving.append((where, into))
+            position = end
+        self._exchange.wait(messages)
+        for where, into in arriving:
+            found[where] = into
+            self.received_bytes += len(into)
+        return found
+
+    def _ask(self, source: Source, first: int, last: int, into: bytearray) -> tuple[int, int]:
+        tag = question_tag(self._asked[source.rank])
+        self._asked[source.rank] += 1
+        answer = self._exchange.receive(source.rank, tag + 1, into)
+        return answer, self._exchange.send(source.rank, tag, REQUEST.pack(*source.piece, first, last))
+
+    def end(self) -> None:
+        """Ask nobody for anything more."""
+        for rank in {source.rank for source in self._sources} - {self._rank}:
+            self._exchange.send(rank, question_tag(self._asked[rank]), NO_MORE)
+        self._exchange.wait()
+
+    @property
+    def _own(self) -> HeldState:
+        if self._state is None:
+            raise InternalError("this rank shall read what it holds, and holds nothing")
+        return self._state
