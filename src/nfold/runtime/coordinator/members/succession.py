@@ -5,7 +5,7 @@ build ──> until .. ──> the last step
   └────────────────────────────────────────────────────────────────────────────────────────┘
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nfold.core.job import JobSettings, Known, Recipe
 from nfold.core.members import Turnover
@@ -116,7 +116,8 @@ class Succession:
             self._file = (yield from self._training.take_state()), self._kept
         header, step = self._file
         turnover = Turnover(lost=loss.hosts, steps_again=done - step)
-        known = yield from self._regrouping.without(turnover, beginning.known, ready, step)
+        known = replace(beginning.known, cluster=self._speeds.in_cluster(beginning.known.cluster))
+        known = yield from self._regrouping.without(turnover, known, ready, step)
         return Beginning(known, header, step)
 
     def _note_kept(self) -> None:
