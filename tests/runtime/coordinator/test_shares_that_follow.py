@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import coordinated
 import pytest
-from coordinated import FOUND, READY, Job, file, orders
+from coordinated import FOUND, READY, Job, orders
 from pretended import cluster
 
 from nfold.core.job import JobSettings
 from nfold.core.trace import StepParts
 from nfold.runtime.control import commands as cmd
-from nfold.runtime.control import events as ev
 
 CHUNKS = 8
 
@@ -59,9 +58,7 @@ class Following:
         """Stop at the step under way, and begin the next generation."""
         for rank in (0, 1):
             self.job.say(rank, "holding", step=self.step)
-        self.job.say(1, "checkpoint", has_file=False)
-        self.job.say(0, "checkpoint", file("kept"), has_file=True)
-        told = self.job.handle(ev.StateTaken(b"header"))
+        told = self.job.hold(0, 1)
         self.job.all_say("connected")
         self.job.all_say("built", kept={}, notes=[], seconds=1e-3)
         (replanned,) = [each for each in told if isinstance(each, cmd.Replanned)]

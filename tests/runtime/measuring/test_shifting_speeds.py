@@ -58,6 +58,23 @@ def test_what_a_plan_gives_somebody_is_no_change_of_its_speed():
     assert back.told == "computes as fast as at the start again"
 
 
+def test_what_was_measured_wrong_before_the_run_is_put_right():
+    speeds = watched()
+    (low, high) = play(speeds, 40, 0.1, 0.3)
+    assert (low.node, low.told) == ("a", "computes 2.0 times faster than was measured at the start")
+    assert (high.node, high.told) == ("b", "computes 1.5 times slower than was measured at the start")
+    now = speeds.in_cluster(CLUSTER)
+    assert now.node("a").speed == pytest.approx(3 * now.node("b").speed, rel=1e-3)
+    assert speeds.seen == ("a", "b")
+    (slow,) = play(speeds, 40, 0.1, 0.9)
+    assert slow.told == "computes 3.0 times slower than at the start"
+
+
+def test_parts_of_a_model_are_not_compared_with_each_other():
+    cut = replace(PLAN.placement, owners={"A": (0, 0), "B": (1, 1)})
+    assert play(watched(replace(PLAN, placement=cut)), 60, 0.1, 0.3) == []
+
+
 def test_short_batches_tell_nothing():
     speeds = watched()
     play(speeds, 40, 0.2, 0.2)
@@ -72,7 +89,8 @@ def test_ranks_of_one_node_are_not_watched():
 def test_another_strategy_is_compared_anew():
     speeds = watched()
     play(speeds, 40, 0.2, 0.2)
-    speeds.begin(replace(PLAN, strategy="pipeline"), CLUSTER)
+    cut = replace(PLAN.placement, owners={"A": (0, 0), "B": (1, 1)})
+    speeds.begin(replace(PLAN, strategy="pipeline", placement=cut), CLUSTER)
     assert play(speeds, 40, 0.9, 0.2) == []
 
 

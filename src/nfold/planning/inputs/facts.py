@@ -41,6 +41,8 @@ class Facts:
     """Whether the model is evaluated between steps."""
     chunks_are_settled: bool = False
     """Whether a run goes on, of whose result the number of chunks is a part."""
+    may_rest: frozenset[str] = frozenset()
+    """Nodes whose workers may get no chunk where each has the whole model: their speed was seen while they trained."""
     load_is_waited: bool = False
     """Whether loading a sample takes, by the profiles, what a run really waited for it; else what reading it takes,
     ahead of its use and beside computing."""

@@ -171,6 +171,7 @@ class JobPlanning:
             evaluates=bool(ready["has_test"]) and self.settings.evaluate,
             chunks_are_settled=self.settings.begun is not None,
             chunk_shares=tuple(ready.get("chunk_shares", ())),
+            may_rest=frozenset(ready.get("may_rest", ())),
         )
 
 

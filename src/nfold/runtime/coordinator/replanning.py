@@ -102,6 +102,10 @@ class Replanning:
         told = "; ".join(f"{shift.node} {shift.told}" for shift in shifts)
         return [cmd.Noted(f"{told}: no other plan wins what changing to it would cost")]
 
+    @property
+    def _asked(self) -> Ready:
+        return {**self._ready, "may_rest": self._speeds.seen}
+
     def _follow(self, what: str, num_left: int, plan: Callable[[Known, Ready], Plan]) -> list[cmd.Command]:
         """Plan again for what has changed, if that is wanted; let it follow if it pays."""
         return self._plan_again(what, num_left, plan) if self._is_wanted and self.next is None else []
@@ -120,10 +124,10 @@ class Replanning:
     def _plan_again(self, what: str, num_left: int, plan: Callable[[Known, Ready], Plan]) -> list[cmd.Command]:
         now, chosen = replace(self.known, plan=None), plan_of(self.known)
         try:
-            other = plan(now, self._ready)
+            other = plan(now, self._asked)
         except PlanError:
             return []  # a step would take longer than anybody waits: under the plan of now at least it is under way
-        before_s, after_s = self._planning.predicted_s(now, chosen, self._ready), other.predicted.step_s
+        before_s, after_s = self._planning.predicted_s(now, chosen, self._asked), other.predicted.step_s
         is_other = (other.placement, other.reductions) != (chosen.placement, chosen.reductions)
         wins_s = num_left * (before_s - after_s)
         if not is_other or after_s > (1 - LEAST_GAIN) * before_s or wins_s < TIMES_PRICE * self._price_s:

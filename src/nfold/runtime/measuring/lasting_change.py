@@ -19,10 +19,14 @@ BLOCK_S = 0.5
 
 
 class LastingChange:
-    """Watches one value."""
+    """Watches one value.
+
+    Attributes:
+        usual: the value as it has been since the last change; None: that is not known yet.
+    """
 
     def __init__(self) -> None:
-        self._usual: float | None = None
+        self.usual: float | None = None
         self._values: list[float] = []
         self._span_s = 0.0
         self._blocks: deque[float] = deque(maxlen=NUM_BLOCKS)
@@ -45,12 +49,12 @@ class LastingChange:
 
     def _judge(self) -> float | None:
         now = median(self._blocks)
-        if self._usual is None:
-            self._usual = now
+        if self.usual is None:
+            self.usual = now
             self._blocks.clear()
             return None
-        if min(self._blocks) <= FACTOR * self._usual and max(self._blocks) >= self._usual / FACTOR:
+        if min(self._blocks) <= FACTOR * self.usual and max(self._blocks) >= self.usual / FACTOR:
             return None
-        factor, self._usual = now / self._usual, now
+        factor, self.usual = now / self.usual, now
         self._blocks = deque(maxlen=min(MOST_BLOCKS, 2 * len(self._blocks)))
         return factor

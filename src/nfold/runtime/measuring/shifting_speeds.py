@@ -1,20 +1,23 @@
 """How fast nodes compute while they train, beside what they were planned with. Pure.
 
-    works      its compute seconds over what its part of the plan is at speed 1; a change that lasts changes its speed
+    works      its compute seconds over what its part of the plan is at speed 1; a change that lasts changes its speed,
+               and so does what is unlike the others' from the beginning: before a run, speed is measured for a moment
     has none   now and then it times a fixed piece of bookkeeping, beside others' steps, to see when it is fast again
 
 A speed is relative to the node that was profiled. What ranks compute in other ways (another strategy, other threads)
-is compared anew. All ranks on one node are as fast as each other, so there is nothing to watch.
+is compared anew, and where the model is cut, not with each other. All ranks on one
+node are as fast as each other, so there is nothing to watch.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from statistics import median
 
 from nfold.core.cluster import Cluster
 from nfold.core.members import SpeedShift
 from nfold.core.plan import Plan
 from nfold.runtime.control import commands as cmd
-from nfold.runtime.measuring.lasting_change import LastingChange
+from nfold.runtime.measuring.lasting_change import FACTOR, LastingChange
 
 GAUGE_EVERY_S = 5.0
 GAUGE_FACTOR = 1.5
@@ -44,6 +47,7 @@ class ShiftingSpeeds:
         self._asked: set[int] = set()
         self._now_s = 0.0
         self._plan: Plan | None = None
+        self._is_compared = False
         self._planned: dict[str, float] = {}
         """Speeds that the plan's loads rest on."""
 
@@ -61,7 +65,7 @@ class ShiftingSpeeds:
             self._at_first.setdefault(name, self._speeds[name])
             kind = (plan.strategy, plan.threads[rank])
             if self._kinds.get(name) != kind or name not in self._changes:
-                self._kinds[name], self._changes[name] = kind, LastingChange()
+                self._kinds[name], self._changes[name], self._is_compared = kind, LastingChange(), False
             if plan.loads_s[rank] > 0:
                 self._gauges.pop(name, None)
 
@@ -83,14 +87,39 @@ class ShiftingSpeeds:
                 continue
             if (slower := self._changes[name].take(computed_s / work, step_s)) is not None:
                 found.append(self._shift(name, self._speeds[name] / slower))
-        return tuple(found)
+        return (*found, *self._compared())
+
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """Nodes whose speed has been seen while they trained."""
+        return tuple(name for name in self._speeds if self._changes[name].usual is not None or name in self._gauges)
+
+    def _compared(self) -> tuple[SpeedShift, ...]:
+        """Compare the nodes with each other once all of them are known; return whose speed was measured wrong."""
+        assert self._plan is not None, "it is looked at"
+        works = [name for rank, name in enumerate(self._plan.nodes) if self._plan.loads_s[rank] > 0]
+        known = {name: usual for name in works if (usual := self._changes[name].usual) is not None}
+        if self._is_compared or self._plan.placement.is_cut or len(known) < len(set(works)):
+            return ()
+        self._is_compared, typical = True, median(known.values())
+        wrong = {name: usual / typical for name, usual in known.items()}
+        return tuple(
+            self._corrected(name, self._speeds[name] / slower)
+            for name, slower in wrong.items()
+            if not 1 / FACTOR <= slower <= FACTOR
+        )
+
+    def _corrected(self, name: str, speed: float) -> SpeedShift:
+        shift = SpeedShift(node=name, times_slower=self._speeds[name] / speed, is_correction=True)
+        self._speeds[name] = self._at_first[name] = speed
+        return shift
 
     def orders(self, shifts: Iterable[SpeedShift]) -> list[cmd.Command]:
         """Return the orders to gauge those who have no work, if it is time, and those who have just slowed down."""
         plan = self._plan
         if plan is None or len(self._speeds) < 2:
             return []
-        slow = {shift.node for shift in shifts}
+        slow = {shift.node for shift in shifts if shift.times_slower > 1}
         due = [
             rank
             for rank, name in enumerate(plan.nodes[: plan.workers])

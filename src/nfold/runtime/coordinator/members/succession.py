@@ -100,7 +100,7 @@ class Succession:
                 if not isinstance(ended, bytes):
                     return ended
                 beginning, is_first = Beginning(generation_end.known, ended, done), False
-                known = yield from self._regrouping.follow(generation_end, ready, done)
+                known = yield from self._regrouping.follow(generation_end, self._as_seen(ready), done)
                 beginning = Beginning(known, ended, done)
             except RanksLost as error:
                 loss = error if loss is None else RanksLost((*loss.hosts, *error.hosts))
@@ -117,8 +117,11 @@ class Succession:
         header, step = self._file
         turnover = Turnover(lost=loss.hosts, steps_again=done - step)
         known = replace(beginning.known, cluster=self._speeds.in_cluster(beginning.known.cluster))
-        known = yield from self._regrouping.without(turnover, known, ready, step)
+        known = yield from self._regrouping.without(turnover, known, self._as_seen(ready), step)
         return Beginning(known, header, step)
+
+    def _as_seen(self, ready: Ready) -> Ready:
+        return {**ready, "may_rest": self._speeds.seen}
 
     def _note_kept(self) -> None:
         if self._progress is not None:
