@@ -5,13 +5,13 @@ from torch import nn
 
 import nfold
 
-SAMPLES, BATCH = 1024, 256
+SAMPLES, BATCH = 512, 128
 
 
 def program() -> nfold.Program:
     """Return the program; its data are the same in each process."""
     chosen = torch.Generator().manual_seed(1)
-    inputs = torch.randn(SAMPLES, 3, 24, 24, generator=chosen)
+    inputs = torch.randn(SAMPLES, 3, 16, 16, generator=chosen)
     data = torch.utils.data.TensorDataset(inputs, torch.arange(SAMPLES) % 10)
     return nfold.Program(
         model=lambda: nn.Sequential(
