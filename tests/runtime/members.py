@@ -153,6 +153,20 @@ class Members:
 
     def begin(self, members: Any, plan: Any) -> None:
         """Begin a generation from where the one before has ended."""
+        self._order_build(members, plan)
+        self.hear(members, "built")
+
+    def abandon_while_state_comes(self, members: Any, plan: Any) -> None:
+        """Let members begin to build, and call them back when the first one waits for its state."""
+        self._order_build(members, plan)
+        event = self._events.get(timeout=WAIT_S)
+        assert isinstance(event, ev.Said)
+        assert event.message["is"] == "wants"
+        self.tell(members, {"do": "abandon"})
+        self.tell(members, {"do": "take"}, b"too late")
+        self.hear(members, "abandoned")
+
+    def _order_build(self, members: Any, plan: Any) -> None:
         self.tell(members, self._meeting(members))
         self.hear(members, "connected")
         header = self._state.header if self._state is not None else b""
@@ -164,10 +178,10 @@ class Members:
             "total_steps": 1000,
             "placed": [],
             "moves": [],
+            "state": None,
         }
         for member, own in zip(members, rank_schedules(plan, self.graph), strict=True):
             self.tell((member,), {**order, "schedule": own.to_document()}, header)
-        self.hear(members, "built")
 
     def wait_in_vain(self, members: Any) -> None:
         """Let members meet one that has died, and call them back."""

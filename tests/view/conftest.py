@@ -11,6 +11,7 @@ from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.environment import Environment
 from nfold.core.findings.comparison import Compared, Comparison, Throughput
 from nfold.core.graph import ModelGraph, Operator
+from nfold.core.member_event import MemberEvent
 from nfold.core.placement import Placement
 from nfold.core.plan import Plan, Prediction, Rejected, Unpredicted
 from nfold.core.report import Cause, Gain, PredictedStep, Quantiles, RankLoad, Report, TimeParts, Verdict
@@ -161,6 +162,19 @@ def golden() -> Callable[[str], str]:
     return lambda name: (Path(__file__).parent / "golden" / f"{name}.txt").read_text()
 
 
+EVENTS = (
+    MemberEvent(
+        at=1e9, kind="join", who="n1", step=10, ranks=2, pause_s=0.08, reason="joined by hand", boot_s=2.5,
+        moved_bytes=3 << 20, samples_lost=640.0,
+    ),
+    MemberEvent(
+        at=1e9 + 9, kind="loss", who="n2", step=41, ranks=2, pause_s=0.7, steps_again=1,
+        reason="was killed by signal 9 (SIGKILL)", samples_at_stake=128,
+    ),
+    MemberEvent(at=1e9 + 20, kind="plan", who="", step=50, ranks=2, pause_s=0.3, reason="links have changed"),
+)  # fmt: skip
+
+
 # A run on two nodes, with everything that a page can show
 
 HERE, LINK = (
@@ -242,6 +256,7 @@ def _facts(node: Callable[[int], str] = lambda rank: f"n{rank}") -> RunFacts:
         folder="runs/digits-1",
         report=replace(
             SERVER,
+            events=EVENTS,
             verdict=replace(
                 SERVER.verdict,
                 sub_cause="summing",
@@ -291,6 +306,11 @@ def _facts(node: Callable[[int], str] = lambda rank: f"n{rank}") -> RunFacts:
 
 
 @pytest.fixture
+def events() -> tuple[MemberEvent, ...]:
+    return EVENTS
+
+
+@pytest.fixture
 def facts() -> RunFacts:
     return _facts()
 
@@ -317,6 +337,7 @@ def hostile() -> Callable[[str], RunFacts]:
                 strategy=name,
                 verdict=verdict,
                 causes=causes,
+                events=tuple(replace(each, who=name, reason=name) for each in facts.report.events),
                 metrics={name: 0.5},
                 ledger={name: 1.0},
                 next_command=f"nfold train '{name}'",

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from nfold.core.member_event import MemberEvent
 from nfold.core.report import TimeParts
 from nfold.core.run_state import LinkState, RankState, RunEvent, RunState
 from nfold.view.html import LiveFacts, dashboard_page, dashboard_parts
@@ -46,6 +47,11 @@ def test_a_run_that_trains_is_seen_whole():
     assert parts["log"] == "Log [0] hello bye"
 
 
+def test_hosts_that_came_and_went_are_listed_with_what_they_cost(events):
+    listed = seen(state(ledger=events))["ledger"]
+    assert listed.index("n2 is lost 2 700 ms") < listed.index("n1 has joined 2 80.0 ms 2.50 s"), "the newest first"
+
+
 def test_what_is_not_known_yet_has_no_place():
     parts = seen(RunState(at=100.0, phase="starting"))
     assert parts.pop("head") == "run-1 /runs/run-1 starting"
@@ -66,7 +72,8 @@ def test_of_many_ranks_the_first_are_shown():
 
 def test_no_name_can_break_in():
     hostile = state(
-        HOSTILE, strategy=HOSTILE, metrics={HOSTILE: 1.0}, events=(RunEvent(at=1.0, text=HOSTILE),)
+        HOSTILE, strategy=HOSTILE, metrics={HOSTILE: 1.0}, events=(RunEvent(at=1.0, text=HOSTILE),),
+        ledger=(MemberEvent(at=1.0, kind=HOSTILE, who=HOSTILE, step=1, ranks=1, pause_s=0.0, reason=HOSTILE),),
     )  # fmt: skip
     facts = LiveFacts(name=HOSTILE, folder=HOSTILE, state=hostile, now=1.0, log=[HOSTILE])
     for text in json.loads(dashboard_parts(facts)).values():

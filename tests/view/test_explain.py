@@ -34,6 +34,15 @@ def test_the_heaviest_buckets_are_shown_with_what_they_waited_for(server):
     assert "Gradients summed" not in why_text(server), "nothing was measured"
 
 
+def test_changes_of_who_trains_are_told_with_what_they_cost(server, events):
+    text = why_text(replace(server, events=events))
+    assert (
+        "n1 has joined: 2 ranks train from step 10 on, after a pause of 80.0 ms\n            joined by hand; 2.50"
+        in text
+    )
+    assert "            was killed by signal 9 (SIGKILL); 128 samples at stake\n" in text
+
+
 def test_why_of_a_run_without_causes_or_ledger(single):
     assert why_text(single, look=Look(width=200)) == (
         "Compute: 2 cores do 91 % of each step.\n\n"

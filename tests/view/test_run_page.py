@@ -305,6 +305,24 @@ def test_a_long_loss_is_thinned_but_keeps_its_ends():
     assert set(curve["y"]) == {5.0}
 
 
+def test_changes_of_who_trains_are_marked_and_listed(facts, events):
+    page = run_page(facts)
+    chart = charts(page)["loss"]["data"]
+    assert chart["marks"] == {"x": [9.5, 40.5, 49.5], "what": [event.told for event in events]}
+    text = words(page)
+    assert "3 upright lines: where hosts came or went, as the table says." in text
+    assert " 10 n1 has joined 2 80.0 ms 2.50 s 3.00 MiB 0 640 joined by hand " in text
+    assert " 41 n2 is lost 2 700 ms - 0 B 128 - was killed by signal 9 (SIGKILL) " in text
+    assert " 50 another plan follows 2 300 ms - 0 B 0 - links have changed " in text
+    assert "Hosts that came and went" not in words(run_page(replace(facts, report=replace(facts.report, events=()))))
+
+
+def test_of_many_changes_the_last_are_listed_and_some_are_marked(facts, events):
+    page = run_page(replace(facts, report=replace(facts.report, events=events * 50)))
+    assert "The last 100; events.jsonl has the 50 earlier ones too." in words(page)
+    assert len(charts(page)["loss"]["data"]["marks"]["x"]) <= 100
+
+
 def test_scaling_says_what_was_measured_and_what_was_predicted(facts):
     curves = (
         ScalingCurve(label="ring", origin="measured", workers=(1, 2), speedup=(1.0, 1.7)),

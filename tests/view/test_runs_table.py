@@ -70,6 +70,12 @@ def test_a_screenful_says_how_far_and_where_the_time_goes():
     assert "| pi-1 | 94 Mbit/s | 100 Mbit/s | measured |" in text
 
 
+def test_what_changes_of_who_trains_have_cost_is_told(events):
+    text = top_text(replace(STATE, ledger=events), RUN, folder="x", now=1061.0)
+    assert "What hosts that came and went have cost:\n" in text
+    assert "n2 is lost: was killed by signal 9 (SIGKILL); 128 samples at stake\n" in text
+
+
 def test_more_ranks_than_a_screen_has_room_for_are_counted():
     text = top_text(STATE, RUN, folder="x", now=1061.0, most_ranks=1)
     assert "2 more ranks: --json has all" in text

@@ -1,7 +1,7 @@
 """Who takes part in a job, and who has which rank in a stretch of it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 
 Address = tuple[str, int]
@@ -63,6 +63,10 @@ class Turnover:
     lost: tuple[str, ...] = ()
     steps_again: int = 0
     """Steps that were done, are lost, and are played again."""
+    why: dict[str, str] = field(default_factory=dict, compare=False)
+    """What is known of the reason, by host."""
+    launched_at: dict[str, float] = field(default_factory=dict, compare=False)
+    """When the agent of a host that came later was started, in seconds since 1970."""
 
     def __bool__(self) -> bool:
         """Whether anybody came or went."""

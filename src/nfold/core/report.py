@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from nfold.core.text.units import count, seconds
+from nfold.core.member_event import MemberEvent
 
 VerdictClass = Literal[
     "compute", "link", "transport", "latency", "bubble", "peer wait", "server", "input", "memory", "small batch"
@@ -158,46 +158,6 @@ class PlacedShare:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MemberEvent:
-    """A host came, went, or began to compute faster or slower while a run trained: one row of its record."""
-
-    at: float
-    """When the next step was done after it: seconds since 1970."""
-    kind: Literal["join", "leave", "loss", "speed"]
-    who: str
-    """The host."""
-    step: int
-    """From which on the others train with it, or without it; the first is 1."""
-    ranks: int
-    """That train from there on."""
-    pause_s: float
-    """In which nobody trained."""
-    steps_again: int = 0
-    """Steps that were lost with it, and are played again."""
-    changed: str = ""
-    """Of `speed`: how it computes now."""
-    times_slower: float = 1.0
-    """Of `speed`: than when the run began; below 1: faster."""
-    share: str = ""
-    """Of `speed`: what it computes of a step from there on."""
-
-    @property
-    def told(self) -> str:
-        """The event as a line."""
-        if self.kind == "speed":
-            return (
-                f"{self.who} {self.changed}: it gets {self.share} from step {self.step} on, after a pause of "
-                f"{seconds(self.pause_s)}"
-            )
-        what = {"join": "has joined", "leave": "has left", "loss": "is lost"}[self.kind]
-        again = f", {count(self.steps_again, 'step')} of them for the second time" if self.steps_again else ""
-        return (
-            f"{self.who} {what}: {count(self.ranks, 'rank')} train{'s' if self.ranks == 1 else ''} from step "
-            f"{self.step} on{again}, after a pause of {seconds(self.pause_s)}"
-        )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class DataPlaces:
     """Where the data of a run live, and what moved for that."""
 
@@ -264,9 +224,9 @@ class Report:
     loads: tuple[RankLoad, ...] = ()
     """Processors, memory, disk and network of each rank that was sampled."""
     places: DataPlaces | None = None
-    events: tuple[MemberEvent, ...] = ()
-    """Hosts that came and went, in order."""
     """None: every rank reads all data."""
+    events: tuple[MemberEvent, ...] = ()
+    """What changed who trains, or how, in order."""
 
     @property
     def ages(self) -> dict[int, int]:

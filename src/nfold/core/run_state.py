@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from nfold.core.member_event import MemberEvent
 from nfold.core.report import TimeParts
 
 Phase = Literal["starting", "planning", "building", "training", "done", "stopped", "failed"]
@@ -83,6 +84,8 @@ class RunState:
     """Of the nodes in use; empty where all ranks live on one."""
     events: tuple[RunEvent, ...] = ()
     """The last ones, oldest first."""
+    ledger: tuple[MemberEvent, ...] = ()
+    """The last changes of who trains, oldest first; events.jsonl has all."""
 
 
 Ending = Literal["running", "done", "stopped", "failed", "lost", "silent"]

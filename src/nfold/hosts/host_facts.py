@@ -13,6 +13,7 @@ from pathlib import Path
 
 from nfold.core.cluster import Device
 from nfold.machine.limits import available_cores, available_memory
+from nfold.machine.processes import age_s
 from nfold.machine.user_folders import cache_folder
 from nfold.version import __version__
 
@@ -53,6 +54,8 @@ class HostFacts:
     interpreter: str
     time_s: float
     """Its clock, seconds since 1970."""
+    age_s: float = 0.0
+    """For how long the agent has run there."""
 
 
 def own_versions() -> Versions:
@@ -86,6 +89,7 @@ def facts_of_this_host(
         versions=own_versions(),
         interpreter=interpreter,
         time_s=time.time(),
+        age_s=age_s(),
     )
 
 

@@ -46,6 +46,8 @@ class Manager(Protocol):
 
     title: str
     """What messages call it, as in `Slurm partition short`."""
+    replaces: bool
+    """Whether a place may be asked for in place of one that was taken away."""
     most_time_s: float | None
     """Seconds after which what it granted is taken back; None: nobody limits it."""
 

@@ -1,6 +1,7 @@
 """Which process is meant: its number may be given to another one, its number with its start may not."""
 
 import os
+import time
 from pathlib import Path
 
 _START_FIELD = 19
@@ -29,6 +30,13 @@ def started_here() -> str:
     mine = started(os.getpid())
     assert mine is not None, "this process runs"
     return mine
+
+
+def age_s() -> float:
+    """Return for how many seconds this process has run."""
+    ticks = start_ticks(os.getpid())
+    assert ticks is not None, "this process runs"
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
 def boot_id() -> str:

@@ -1,14 +1,14 @@
 """A report as text that says what happened, where, and what to type next."""
 
-import time
 from collections.abc import Sequence
 from textwrap import fill, indent
 
 from nfold.analysis.measured.gradient_ages import is_old, mean_age, oldest
 from nfold.analysis.reporting.own_limit import own_limit
-from nfold.core.report import Cause, DataPlaces, MemberEvent, RankLoad, ReductionSplit, Report
+from nfold.core.member_event import MemberEvent
+from nfold.core.report import Cause, DataPlaces, RankLoad, ReductionSplit, Report
 from nfold.core.text.units import clock, count, figure, link_rate, percent, rate, seconds, signed_percent, size
-from nfold.view.rendering import PLAIN, Look, metric_text
+from nfold.view.rendering import PLAIN, Look, metric_text, time_of_day
 from nfold.view.tables import PARTS, run_name
 
 _NEGLIGIBLE = 0.005
@@ -191,16 +191,19 @@ def _loads_text(loads: tuple[RankLoad, ...]) -> str:
     return "\n".join([f"Cores of each rank, and what its node did meanwhile{more}:", head, *lines])
 
 
-_CAME_AND_WENT = "Hosts that came and went:"
-
-
 def _events_text(events: Sequence[MemberEvent]) -> str:
-    """List the hosts that came, went, and changed their speed."""
+    """List what changed who trains, and what that cost."""
     if not events:
         return ""
-    rows = [f"  {time.strftime('%H:%M:%S', time.localtime(event.at))}  {event.told}" for event in events]
-    title = "Hosts that came, went or changed:" if any(each.kind == "speed" for each in events) else _CAME_AND_WENT
-    return "\n".join([title, *rows])
+    rows = [
+        line
+        for event in events
+        for line in (
+            f"  {time_of_day(event.at)}  {event.told}",
+            *([f"            {event.costs}"] if event.costs else []),
+        )
+    ]
+    return "\n".join(["Hosts that came and went:", *rows])
 
 
 def places_text(places: DataPlaces | None) -> str:

@@ -1,5 +1,6 @@
 """Cells of tables, and rich behind one function, so that it loads only when a table is drawn."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -28,6 +29,11 @@ PLAIN = Look()
 def or_none(value: float | None, text: Callable[[float], str] = figure) -> str:
     """Return a figure's text; a dash where there is none."""
     return NONE if value is None else text(value)
+
+
+def time_of_day(at: float) -> str:
+    """Return the local time of a moment in seconds since 1970."""
+    return time.strftime("%H:%M:%S", time.localtime(at))
 
 
 def metric_text(metrics: Mapping[str, float | None], name: str, text: Callable[[float], str] = figure) -> str:

@@ -1,19 +1,20 @@
 """A run while it goes on, as a screenful of text: how far, what its time goes to, each rank, what changed."""
 
 from collections.abc import Callable, Sequence
-from time import localtime, strftime
 
+from nfold.core.member_event import MemberEvent
 from nfold.core.report import TimeParts
 from nfold.core.run_state import LinkState, ListedRun, RankState, RunState
 from nfold.core.text.units import clock, count, figure, link_rate, percent, size
 from nfold.view.progress_line import loss_text
-from nfold.view.rendering import PLAIN, Look, or_none, render
+from nfold.view.rendering import PLAIN, Look, or_none, render, time_of_day
 from nfold.view.tables import PARTS
 
 SILENT_S = 10.0
 """A state that is older is told with its age."""
 _BAR_COLUMNS = 30
 _MOST_EVENTS = 6
+_MOST_CHANGES = 4
 RANK_COLUMNS: dict[str, Callable[[RankState], str]] = {
     "rank": lambda rank: f"{rank.rank}" if rank.role == "worker" else f"{rank.rank} server",
     "node": lambda rank: rank.node,
@@ -49,6 +50,7 @@ def top_text(
         "\n".join(line for line in (_head(state, run, folder, now), _progress(state), _figures(state)) if line),
         "" if state.parts is None else _parts_text(state.parts),
         _events_text(state),
+        _ledger_text(state.ledger),
         _ranks_text(state.ranks, most_ranks, look),
         _links_text(state.links, look),
     ]
@@ -103,9 +105,14 @@ def _parts_text(parts: TimeParts) -> str:
 
 
 def _events_text(state: RunState) -> str:
-    return "\n".join(
-        f"{strftime('%H:%M:%S', localtime(event.at))}  {event.text}" for event in state.events[-_MOST_EVENTS:]
-    )
+    return "\n".join(f"{time_of_day(event.at)}  {event.text}" for event in state.events[-_MOST_EVENTS:])
+
+
+def _ledger_text(ledger: Sequence[MemberEvent]) -> str:
+    shown = [
+        f"{time_of_day(event.at)}  {event.name}: {event.costs}" for event in ledger[-_MOST_CHANGES:] if event.costs
+    ]
+    return "\n".join(["What hosts that came and went have cost:", *shown]) if shown else ""
 
 
 def _ranks_text(ranks: Sequence[RankState], most: int | None, look: Look) -> str:

@@ -16,6 +16,7 @@ from nfold.errors import WorkerLost
 from nfold.runtime.checkpoint.state_file import StateHeader
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
+from nfold.runtime.coordinator.coordinator import MOST_LOOKS
 
 HELLO = {"host": "there", "pid": 77}
 CHUNKED = READY | {"chunks": 4}
@@ -395,6 +396,28 @@ def test_the_others_go_on_from_the_beginning_where_nothing_was_kept():
     (build,) = job.say(0, "connected")
     assert build.blob == b""
     assert orders(job.say(0, "built", kept={}, notes=[], seconds=1.0)) == ["0 until 4", "0 checkpoint"]
+
+
+def test_what_the_others_saw_of_a_loss_may_come_long_before_the_loss():
+    """How a process has ended its agent says, which may have other things to do."""
+    job = on_hosts(2)
+    job.all_step(0, 1)
+    echo = {"kind": "PeerLost", "is_echo": True, "doing": "until"}
+    assert orders(job.fail(0, "PeerLost: it is gone", **echo)) == ["SetTimer"]
+    for _ in range(5):
+        assert orders(job.handle(ev.TimedOut())) == ["SetTimer"]
+    assert orders(job.handle(ev.Left(1, KILLED))) == ["LetGo", "0 abandon"]
+
+
+def test_an_echo_of_nothing_ends_the_run_in_the_end():
+    job = on_hosts(2)
+    job.all_step(0)
+    commands = job.fail(0, "PeerLost: it is gone", kind="PeerLost", is_echo=True, doing="until")
+    for _ in range(MOST_LOOKS + 1):
+        assert orders(commands) == ["SetTimer"]
+        commands = job.handle(ev.TimedOut())
+    (failed,) = commands
+    assert "lost its connection" in str(failed.error)
 
 
 def test_the_others_go_on_from_the_checkpoint_that_was_kept_last():

@@ -99,6 +99,17 @@ def test_a_generation_that_waits_for_somebody_can_be_abandoned(members):
     assert difference(these.weights(), one_device("plain", 3)) <= 1e-9
 
 
+def test_a_generation_that_waits_for_its_state_can_be_abandoned(members):
+    """Somebody is lost while the others read what they go on from."""
+    these = members("plain", 3)
+    these.begin((0, 1, 2), a_plan(these, 3, "ring", 0))
+    these.train((0, 1, 2), 1)
+    these.abandon_while_state_comes((0, 1), a_plan(these, 2, "ring", 0))
+    these.begin((1, 0), a_plan(these, 2, "scattered", 4))
+    these.train((1, 0), 2)
+    assert difference(these.weights(), one_device("plain", 3)) <= 1e-9
+
+
 def test_asynchronous_generations_end_too(members):
     these = members("plain", 3)
     these.begin((0, 1, 2), a_plan(these, 3, "ssp", 0))

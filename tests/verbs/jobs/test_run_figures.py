@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from nfold.core import codec
+from nfold.core.member_event import MemberEvent
 from nfold.core.run_state import RankState, RunEvent, RunState
 from nfold.runtime.control import commands as cmd
 from nfold.verbs.jobs.run_figures import MOST_EVENTS, RunFigures
@@ -72,3 +73,11 @@ def test_the_last_changes_are_kept(happenings):
     assert events[0] == RunEvent(at=2.0, text="the links have changed, from step 8 on")
     assert len(events) == MOST_EVENTS
     assert events[-1].text == f"note: {MOST_EVENTS - 2}"
+
+
+def test_changes_of_who_trains_are_kept_with_the_state(happenings):
+    figures = RunFigures()
+    figures.take(happenings.planned(), at=1.0)
+    event = MemberEvent(at=1.0, kind="join", who="pi-3", step=3, ranks=3, pause_s=0.1)
+    figures.take(event, at=2.0)
+    assert figures.state(at=3.0).ledger == (event,)

@@ -9,6 +9,7 @@ from nfold.core.options.host_range import HostRange
 from nfold.errors import ClusterError
 from nfold.hosts.manager import PlaceState
 from nfold.verbs.ranks.host_scaling import Scaling
+from nfold.verbs.ranks.replacing import MOST_IN_A_ROW, Replacing
 
 
 class Pool:
@@ -23,15 +24,17 @@ class Pool:
     def places_come(self) -> frozenset[int]:
         return frozenset({0, 1})
 
-    def call_back(self, agent: Any) -> None:
+    def call_back(self, agent: Any, why: str) -> None:
         self.left.append(agent.name)
 
 
 class Manager:
     """One place of three waits in a queue."""
 
-    def __init__(self, refuses: bool = False) -> None:
-        self.asked, self.released, self._refuses = [], [], refuses
+    title = "Slurm"
+
+    def __init__(self, refuses: bool = False, replaces: bool = True) -> None:
+        self.asked, self.released, self._refuses, self.replaces = [], [], refuses, replaces
 
     def states(self) -> list[PlaceState]:
         stages = ("starting", "running", "waiting")
@@ -73,3 +76,43 @@ def test_nobody_can_be_asked_for_hosts_that_join_by_hand():
     scaling = Scaling(HostRange(1, 5), Pool(), Manager(), None, by_hand=True)
     assert scaling.answer("3") == "refused: hosts join by hand, so 1 more host must be told to: nfold join, as it says"
     assert scaling.answer("-1") == "b to leave after the step under way"
+
+
+TAKEN = SimpleNamespace(name="c", place=7, is_placed=True)
+
+
+def test_another_host_is_asked_for_in_place_of_one_that_was_taken_away():
+    manager = Manager()
+    told = Scaling(HostRange(1, 5), Pool(), manager, None, by_hand=False).replace(TAKEN)
+    assert (told, manager.asked, manager.released) == ("another host of Slurm is asked for in place of c", [1], [7])
+
+
+@pytest.mark.parametrize(
+    ("most", "manager", "agent"),
+    [
+        (3, Manager(), TAKEN),
+        (5, Manager(replaces=False), TAKEN),
+        (5, Manager(), SimpleNamespace(name="c", place=7, is_placed=False)),
+    ],
+    ids=["as many as may be there", "a manager that has no other", "it joined by hand"],
+)
+def test_nobody_is_asked_for(most, manager, agent):
+    assert Scaling(HostRange(1, most), Pool(), manager, None, by_hand=False).replace(agent) == ""
+    assert manager.asked == []
+
+
+def test_a_manager_that_has_no_other_is_quoted():
+    assert Scaling(HostRange(1, 5), Pool(), Manager(refuses=True), None, by_hand=False).replace(TAKEN) == (
+        "note: no host can be asked for in place of c: no more than three"
+    )
+
+
+def test_hosts_that_end_one_after_the_other_are_not_replaced_for_ever():
+    notes: list[str] = []
+    manager, replacing = Manager(), Replacing(notes.append, clock=lambda: 5.0)
+    for _ in range(MOST_IN_A_ROW + 2):
+        replacing.taken(TAKEN)
+    replacing.begin(Scaling(HostRange(1, 5), Pool(), manager, None, by_hand=False))
+    replacing.close()
+    assert sum(manager.asked) == MOST_IN_A_ROW
+    assert notes[-1] == f"note: no host is asked for in place of c: {MOST_IN_A_ROW} were, within a minute"

@@ -13,6 +13,7 @@ class ByHand:
     """Tells what to type; whoever types it fills the next place."""
 
     title = "hosts that join by hand"
+    replaces = False
     most_time_s: float | None = None
 
     def __init__(self, token_file: Path, say: Callable[[str], None]) -> None:

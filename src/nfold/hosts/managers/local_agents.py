@@ -10,6 +10,7 @@ class LocalAgents(ChildAgents):
     """Agents as children of this process; their hosts are called local-0, local-1 .."""
 
     title = "agents on this machine"
+    replaces = False
     most_time_s: float | None = None
 
     def dry_run(self, call: Call, count: int) -> str:

@@ -80,6 +80,7 @@ class RayAgents:
             resources: of Ray's for each agent, as in {"CPU": 1}.
         """
         self.title = f"Ray at {address}" if address != _ANY else "Ray"
+        self.replaces = True
         self.most_time_s: float | None = None
         self._ray, self._address, self._resources = ray, address, dict(resources)
         self._groups: list[_Group] = []

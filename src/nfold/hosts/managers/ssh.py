@@ -23,6 +23,7 @@ _OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ServerAlive
 class SshManager(ChildAgents):
     """One place for each host of a list, in its order."""
 
+    replaces = False
     most_time_s: float | None = None
 
     def __init__(self, hosts: Sequence[ListedHost], where: str) -> None:

@@ -120,8 +120,20 @@ class Replanned:
     next_step: int
     """Counts from 0."""
     turnover: Turnover = NOBODY
+    kind: str = "plan"
+    """What is told of it where nobody came or went, as `MemberEvent` has it."""
+    reason: str = "links have changed"
+    """The same."""
     shifts: tuple[SpeedShift, ...] = ()
-    """Nodes whose speed is why."""
+    """Nodes whose speed has changed: they are told of instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateRead:
+    """All ranks of a generation have the state that they go on from."""
+
+    num_bytes: int
+    """That they were given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +288,7 @@ ToShell = (
     | Placed
     | Moved
     | Replanned
+    | StateRead
     | TakeState
     | StepDone
     | Sampled

@@ -47,6 +47,7 @@ class ReleaseWanted:
     """A member is to leave as soon as the others can go on without it."""
 
     member: int
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,10 @@ class HostReady:
     """A host has come while the job goes on and holds the program. For the shell, which starts a member there."""
 
     node: Node
+    why: str = ""
+    """Who brought it."""
+    launched_at: float | None = None
+    """When its agent was started, in seconds since 1970; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,10 @@ class MemberStarted:
     member: int
     node: Node
     """The host, as plans call it."""
+    why: str = ""
+    """Who brought it."""
+    launched_at: float | None = None
+    """As `HostReady` has it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 
 POSTMORTEM_S = 0.4
 """How long the other ranks have to say what they saw, after the first bad news."""
+MOST_LOOKS = 25
+"""So often that is waited for again where all that was seen is an echo, and the others could go on without its cause:
+how a process has ended its host may say late."""
 
 NO_CHECKPOINTS = "the run keeps no checkpoints, so nobody can go on from its state with other members"
 DATA_LIVE_HERE = "each rank trains on the samples that live on its node, and who leaves would take them along"
@@ -84,6 +87,7 @@ class Coordinator:
         self._steering = Steering(first_step, is_looped=settings.lockstep)
         self._flow = self._run()
         self._over = self._trains = False
+        self._looks_left = MOST_LOOKS
         self._hurt: set[int] = set()
         """Members that may still tell of a loss which is known already."""
 
@@ -112,9 +116,10 @@ class Coordinator:
             return self._see_off(event)
         if isinstance(event, ev.MemberStarted):
             self._membership.settle(event.member, event.node)
+            self._membership.histories.came(event.node.name, event.why, event.launched_at)
             return []
         if isinstance(event, ev.ReleaseWanted):
-            return self._turn(self._admission.release(event.member))
+            return self._turn(self._admission.release(event.member, event.why))
         if isinstance(event, ev.Continue):
             self._steering.ask()  # here, because it may come while the ranks are still getting ready
         if isinstance(event, ev.KillAnnounced):
@@ -211,6 +216,9 @@ class Coordinator:
         """Collect what every rank has to say, then name the first cause."""
         if not self._postmortem.complete and not isinstance(event, ev.TimedOut):
             return [cmd.SetTimer(POSTMORTEM_S)] if self._postmortem.take_first() else []
+        if self._trains and self._postmortem.is_all_echo and not self._postmortem.complete and self._looks_left:
+            self._looks_left -= 1
+            return [cmd.SetTimer(POSTMORTEM_S)]
         lost = {*(self._membership.ranks[rank] for rank in self._postmortem.dead), *self._membership.departed}
         if self._trains and self._postmortem.dead and self._membership.can_lose(lost):
             return self._go_on_without(lost)
@@ -221,8 +229,11 @@ class Coordinator:
     def _go_on_without(self, lost: set[int]) -> list[cmd.ToShell]:
         """Let the ranks that are left begin a generation from what was kept last."""
         hosts = tuple(self._membership.member(number).host for number in sorted(lost))
+        for number, host in zip(sorted(lost), hosts, strict=True):
+            self._membership.histories.gone(host, self._postmortem.status(self._membership.ranks.index(number)))
         self._membership.lose(lost)
         self._postmortem.forget()
+        self._looks_left = MOST_LOOKS
         self._generations.enlist(self._membership.ranks)
         self._hurt = set(self._membership.ranks)
         released: list[cmd.ToShell] = [cmd.LetGo(number) for number in sorted(lost)]

@@ -37,6 +37,7 @@ Step = (
     | cmd.Placed
     | cmd.Moved
     | cmd.Replanned
+    | cmd.StateRead
     | cmd.TrainingBegins
     | cmd.StepDone
     | cmd.Sampled
@@ -155,7 +156,7 @@ class Session:
                         return
             event = self._next_event()
             if isinstance(event, ev.HostReady):
-                event = ev.MemberStarted(self._start_member(), event.node)
+                event = ev.MemberStarted(self._start_member(), event.node, event.why, event.launched_at)
             self._note_arrival(event)
             commands = self._coordinator.handle(event)
 

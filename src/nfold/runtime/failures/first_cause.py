@@ -142,6 +142,15 @@ class Postmortem:
         """Ranks that ended or fell silent, where that is all that happened; empty: something else is the cause."""
         return () if self._causes else tuple(self._deaths)
 
+    def status(self, rank: int) -> str:
+        """Return how a rank ended; empty: that is not known."""
+        return self._left.get(rank, "")
+
+    @property
+    def is_all_echo(self) -> bool:
+        """Whether ranks have only told that they lost another one, which has said nothing itself."""
+        return not self._causes and not self._deaths
+
     def forget(self) -> None:
         """Begin anew: the ranks that are left go on without those that were lost."""
         self._failed, self._left, self._first, self.open = {}, {}, True, False

@@ -14,7 +14,7 @@ from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.residency import PlacedRun
 from nfold.core.schedule import RankSchedule
-from nfold.errors import InternalError
+from nfold.errors import InternalError, TransportError
 from nfold.machine.resident_memory import settle
 from nfold.machine.system_sampler import Kernel, SystemSampler
 from nfold.planning.costs.read_ahead import chunks_read
@@ -58,7 +58,7 @@ class Rank:
         self._state_handing = StateHanding(process, transport)
         self._replica: Replica | AsynchronousReplica | None = None
         self._own_weights: OwnWeights | None = None
-        self._next_step = self._kept_from = self._last_step = 0
+        self._next_step = self._kept_from = self._last_step = self._state_bytes = 0
         self._built_s = self._built_cpu_s = 0.0
         self._fetched: nn.Module | Exception | None = None
         """The whole model of the last checkpoint, for an evaluation right after it, or why there is none."""
@@ -97,6 +97,11 @@ class Rank:
     def reached(self) -> int:
         """The number of steps that this rank knows to be done."""
         return self._replica.steps_done if isinstance(self._replica, AsynchronousReplica) else self._next_step
+
+    @property
+    def holds_state(self) -> bool:
+        """Whether all that this rank has learnt is that of one step, so that it can wait for another coordinator."""
+        return isinstance(self._replica, Replica) and self._process.resident is None
 
     def pause(self) -> None:
         """Stop between two steps, and report all steps that were played."""
@@ -150,13 +155,14 @@ class Rank:
             self._replica = self._build(plan, own, graph, checkpoint, placed)
             dataset = process.datasets["train"]
             self._own_weights = OwnWeights(process.the_program, self._replica.model, dataset, graph)
-        self._state_handing.end_reading()
+        self._state_bytes += self._state_handing.end_reading()
         if process.owns_process:
             settle()
         self._built_s, self._built_cpu_s = process.clock(), time.process_time()
         notes = list(self._replica.take_notes())
         told = {"kept": self._replica.kept, "notes": notes, "seconds": self._built_s - begin_s}
-        process.channel.send({"is": "built", **told})
+        given = {"state_bytes": self._state_bytes} if self._state_bytes else {}
+        process.channel.send({"is": "built", **given, **told})
 
     def _build(
         self,
@@ -191,11 +197,15 @@ class Rank:
         return AsynchronousReplica(*place, report=report, flush=flush, fail=fail, traced_steps=traced, **shared)
 
     def _read_state(self, start: int, stop: int) -> bytes:
-        """Ask for bytes of the checkpoint; until they are here no other order comes."""
+        """Ask for bytes of the checkpoint; until they are here no other order comes, but the end of the generation."""
         self._process.channel.send({"is": "wants", "start": start, "stop": stop})
         order, data = self._process.orders.get()
+        if order["do"] == "abandon":
+            self._process.orders.give_back(order, data)
+            raise TransportError("the generation was ended while its state came")
         if order["do"] != "take":
             raise InternalError(f"the coordinator ordered {order['do']!r} instead of sending the checkpoint")
+        self._state_bytes += len(data)
         return data
 
     # Training

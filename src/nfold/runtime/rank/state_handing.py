@@ -55,11 +55,13 @@ class StateHanding:
         self._reading = StateReading(self._transport, state, sources)
         return Checkpoint(header, self._reading.read)
 
-    def end_reading(self) -> None:
-        """Ask nobody for anything more: this rank has built."""
-        if self._reading is not None:
-            self._reading.end()
-            self._reading = None
+    def end_reading(self) -> int:
+        """Ask nobody for anything more: this rank has built; return the bytes that it was given by others."""
+        if self._reading is None:
+            return 0
+        reading, self._reading = self._reading, None
+        reading.end()
+        return reading.received_bytes
 
     def let_go(self) -> None:
         """Hold nothing any more: all ranks have built, or train on."""

@@ -6,6 +6,7 @@ from math import isfinite
 
 from nfold.analysis.measured.recent_steps import RecentSteps, StepShares
 from nfold.core.cluster import Cluster
+from nfold.core.member_event import MemberEvent
 from nfold.core.plan import Plan
 from nfold.core.run_state import LinkState, Phase, RankState, RunEvent, RunState
 from nfold.core.text.units import count
@@ -35,6 +36,7 @@ class RunFigures:
         self._metrics: dict[str, float | None] = {}
         self._samples: dict[int, SystemSample] = {}
         self._events: deque[RunEvent] = deque(maxlen=MOST_EVENTS)
+        self._ledger: deque[MemberEvent] = deque(maxlen=MOST_EVENTS)
 
     def take(self, happening: object, at: float) -> None:
         """Take in an event that the run's command received at a time, in seconds since 1970."""
@@ -54,6 +56,8 @@ class RunFigures:
             self._metrics = {name: _finite(value) for name, value in happening.metrics.items()}
         elif isinstance(happening, cmd.KeepCheckpoint):
             self._kept_step = happening.step
+        elif isinstance(happening, MemberEvent):
+            self._ledger.append(happening)
 
     def note(self, text: str, at: float) -> None:
         """Take in a line that the user is told at a time, in seconds since 1970."""
@@ -83,6 +87,7 @@ class RunFigures:
             ranks=_ranks(plan, recent.shares(), self._samples),
             links=() if self._cluster is None else _links(plan, self._cluster),
             events=tuple(self._events),
+            ledger=tuple(self._ledger),
         )
 
     def _take_step(self, done: cmd.StepDone) -> None:

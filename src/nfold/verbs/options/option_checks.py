@@ -30,7 +30,7 @@ from nfold.planning.choosing.strategies import Single
 from nfold.planning.choosing.wishes import check_chunks, check_ranks
 from nfold.program import checked_seed
 from nfold.verbs.options.addresses import read_address
-from nfold.verbs.options.range_checks import check_range
+from nfold.verbs.options.range_checks import check_range, hold_s_of
 from nfold.verbs.options.rank_nodes import nodes_of_ranks
 from nfold.verbs.options.target import LAST_PORT, Target, read_target
 
@@ -70,8 +70,9 @@ class Options(RunOptions):
         self._take_watchers()
         check_ranks(self.strategy, self.workers, self.servers)
         self._check_place()
+        hold_s_of(self.hosts, self.hold_for)
         if self.hosts is not None:
-            check_range(self.hosts, self, len(self.rank_nodes) or self.hosts.least)
+            check_range(self.hosts, self, len(self.rank_nodes) or self.num_nodes or self.hosts.least)
         check_staleness(self.strategy, self.staleness, aware=self.staleness_aware)
         check_chunks(self.strategy, self.workers, self.chunks)
         if self.device not in DEVICES:
@@ -134,6 +135,11 @@ class Options(RunOptions):
         return min(self.hosts.most, len(self.listed_hosts) or self.hosts.most)
 
     @property
+    def hold_s(self) -> float:
+        """How long hosts wait for another coordinator when this command is gone, in seconds; 0: they end with it."""
+        return hold_s_of(self.hosts, self.hold_for)
+
+    @property
     def num_nodes(self) -> int | None:
         """What `--nodes` says of how many hosts the run begins with; None: nothing."""
         assert not isinstance(self.nodes, str), "it was read when the options were made"
@@ -148,7 +154,7 @@ class Options(RunOptions):
             "--listen": self.listen,
             "--python": self.python,
         }
-        given |= {"--hosts-for": self.hosts_for, "--cpus": self.cpus}
+        given |= {"--hosts-for": self.hosts_for, "--hold-for": self.hold_for, "--cpus": self.cpus}
         given |= {"--env": self.env, "--transport": None if self.transport == "tcp" else self.transport}
         typed = [f"{flag} {shlex.quote(str(value))}" for flag, value in given.items() if value is not None]
         return " ".join([*typed, *(["--gang"] if self.gang else [])])

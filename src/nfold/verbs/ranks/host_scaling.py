@@ -1,9 +1,12 @@
 """More or fewer hosts while a run trains, as another terminal asks for them."""
 
+import threading
+
 from nfold.core.options.host_range import HostRange
 from nfold.core.text.units import count
 from nfold.errors import ClusterError
 from nfold.hosts.agent_pool import AgentPool
+from nfold.hosts.host_agent import HostAgent
 from nfold.hosts.manager import Call, Manager
 
 
@@ -19,9 +22,28 @@ class Scaling:
         by_hand: whether people bring hosts, so that nobody can be asked for any.
         """
         self._hosts, self._pool, self._manager, self._call, self._by_hand = hosts, pool, manager, call, by_hand
+        self._lock = threading.Lock()
+
+    def replace(self, agent: HostAgent) -> str:
+        """Ask for a host in place of one that was taken away; return what to tell, or nothing where none is to come."""
+        with self._lock:
+            if not (self._manager.replaces and agent.is_placed):
+                return ""
+            self._manager.release(agent.place)
+            if len(self._pool.here()) + len(self._waiting()) >= self._hosts.most:
+                return ""
+            try:
+                self._manager.start(self._call, 1)
+            except ClusterError as error:
+                return f"note: no host can be asked for in place of {agent.name}: {error}"
+        return f"another host of {self._manager.title} is asked for in place of {agent.name}"
 
     def answer(self, asked: str) -> str:
         """Do what `N`, `+N` or `-N` asks for, as far as it may be; return what to tell."""
+        with self._lock:
+            return self._answer(asked)
+
+    def _answer(self, asked: str) -> str:
         waiting = [] if self._by_hand else self._waiting()
         now = len(self._pool.here()) + len(waiting)
         wanted = now + int(asked) if asked[0] in "+-" else int(asked)
@@ -54,7 +76,7 @@ class Scaling:
             self._manager.release(place)
         leaving = self._pool.here()[::-1][: fewer - len(unneeded)]
         for agent in leaving:
-            self._pool.call_back(agent)
+            self._pool.call_back(agent, "given back by nfold scale")
         told = [f"{', '.join(agent.name for agent in leaving)} to leave after the step under way"] if leaving else []
         told += [f"{count(len(unneeded), 'place')} given back that had no host yet"] if unneeded else []
         return "; ".join(told)

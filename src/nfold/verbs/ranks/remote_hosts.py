@@ -35,6 +35,7 @@ from nfold.verbs.options.option_checks import Options
 from nfold.verbs.options.target import read_listen
 from nfold.verbs.ranks.find_manager import find_manager
 from nfold.verbs.ranks.host_scaling import Scaling
+from nfold.verbs.ranks.replacing import Replacing
 
 if TYPE_CHECKING:
     import queue
@@ -59,6 +60,7 @@ class RemoteHosts:
     nodes: tuple[str, ...]
     """Host of each rank, dedicated servers last."""
     launcher: AgentLauncher
+    pool: AgentPool
     control_server: SocketControlServer
     token: str
     grant: Grant | None
@@ -76,6 +78,7 @@ class ComeHosts:
     control_server: SocketControlServer
     call: Call
     """What agents need to find the job."""
+    replacing: Replacing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,6 +99,8 @@ class CommandSide:
     """Is given lines for the log, from any thread."""
     is_called_off: Callable[[], bool]
     """Whether the user wants no more."""
+    back: tuple[str, ...] = ()
+    """Hosts that have served another command of the run, and dial in by themselves."""
 
 
 @contextlib.contextmanager
@@ -108,7 +113,7 @@ def come_hosts(
     Raises:
         ClusterError: a host cannot be had, or not used.
     """
-    output = Output(command.log)
+    output, replacing = Output(command.log), Replacing(command.say)
     with contextlib.ExitStack() as ending:
         ending.callback(output.close)
         pool = AgentPool(
@@ -118,10 +123,12 @@ def come_hosts(
             torch_comes=options.env is not None,
             leave_s=LEAVE_S if options.transport == "mpi" else 0.0,
             hosts=options.hosts,
-            came=lambda agent: command.events.put(HostReady(node_of(agent))),
-            leaves=lambda member: command.events.put(ReleaseWanted(member)),
+            hold_s=options.hold_s,
+            came=lambda agent: command.events.put(HostReady(node_of(agent), _came_by(agent), agent.launched_at)),
+            leaves=lambda member, why: command.events.put(ReleaseWanted(member, why)),
+            taken=replacing.taken,
         )
-        manager = find_manager(options, token_file(), command.say)
+        manager = find_manager(options, token_file(), command.say, there=command.back)
         ending.callback(manager.close)
         ending.callback(pool.stop, 0.0)
         host, port = _where(options)
@@ -141,12 +148,14 @@ def come_hosts(
             invitation = ByHand(token_file(), command.say)
             ending.callback(invitation.close)
             invitation.start(call, 0)
-        manager.start(call, options.num_asked)
+        if len(command.back) < options.num_hosts or options.on is None:
+            manager.start(call, options.num_asked - len(command.back))
         agents = pool.wait(options.num_hosts, manager, float(options.hosts_within), command.is_called_off)
         try:
             yield ComeHosts(
-                pool=pool, agents=agents, manager=manager, output=output, control_server=control_server, call=call
-            )
+                pool=pool, agents=agents, manager=manager, output=output, control_server=control_server, call=call,
+                replacing=replacing,
+            )  # fmt: skip
         except NfoldError as error:
             add_reasons(error, manager, pool.lost, threading.Event().wait)
             raise
@@ -176,12 +185,15 @@ def remote_hosts(
         command.say(_told(come.agents, come.manager))
         if options.hosts is not None and command.log is not None:
             scaling = Scaling(options.hosts, come.pool, come.manager, come.call, by_hand=options.on is None)
+            come.replacing.begin(scaling)
+            ending.callback(come.replacing.close)
             ending.enter_context(answering(os.getpid(), os.path.realpath(command.log.parent), scaling.answer))
         homes = homes_of_ranks(come.agents, _slots(options, come.agents), options.workers + options.servers)
         yield RemoteHosts(
             cluster=cluster_of(come.agents),
             nodes=tuple(home.name for home in homes),
             launcher=AgentLauncher(come.pool, homes, come.output),
+            pool=come.pool,
             control_server=come.control_server,
             token=command.token,
             grant=_grant(come.manager),
@@ -237,6 +249,10 @@ def node_of(agent: HostAgent) -> Node:
         devices=agent.facts.devices,
         local=LOCAL,
     )
+
+
+def _came_by(agent: HostAgent) -> str:
+    return "its place was granted" if agent.is_placed else "it joined by hand"
 
 
 def _lock(options: Options) -> LockFile | None:

@@ -7,8 +7,9 @@ from typing import Any
 
 from nfold.analysis.reporting.run_report import Result, report
 from nfold.core.job import Known
+from nfold.core.member_event import MemberEvent
 from nfold.core.plan import Plan
-from nfold.core.report import DataPlaces, MemberEvent, PlacedShare, Report
+from nfold.core.report import DataPlaces, PlacedShare, Report
 from nfold.core.residency import PlacedData
 from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, Trace
 from nfold.errors import InternalError

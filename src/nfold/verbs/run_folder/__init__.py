@@ -5,6 +5,7 @@ files                     what its files are called
 run_place                 where it is to lie
 whole_files               files that are never half there
 history, history_writer   what happened when, line by line
+ledger_file               hosts that came and went, line by line
 lock                      who may write
 disk                      whether there is room, before the first step
 missed_best               the best model of a run that was killed

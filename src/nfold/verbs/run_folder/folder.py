@@ -16,16 +16,17 @@ from nfold.core.cluster import Cluster
 from nfold.core.environment import Environment
 from nfold.core.graph import ModelGraph
 from nfold.core.job import Known
+from nfold.core.member_event import MemberEvent
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
-from nfold.core.report import MemberEvent, Report
+from nfold.core.report import Report
 from nfold.core.residency import PlacedData
 from nfold.core.text.cluster_format import format_cluster
 from nfold.core.trace import Trace
 from nfold.errors import CheckpointError, PlanError
 from nfold.runtime.checkpoint.state_file import AVERAGE_PREFIX, StoredState, header_of
 from nfold.verbs.options.job_record import JobRecord, resume_command, tell_going_on
-from nfold.verbs.run_folder import history
+from nfold.verbs.run_folder import history, ledger_file
 from nfold.verbs.run_folder.disk import check_writable
 from nfold.verbs.run_folder.files import (
     AVERAGE,
@@ -360,14 +361,12 @@ class RunFolder(WholeFiles):
 
     def append_event(self, event: MemberEvent) -> None:
         """Add a row to the record of hosts that came and went, if the disk has room: the report has it too."""
-        with contextlib.suppress(OSError), open(self.path / EVENTS, "a", encoding="utf-8") as file:
-            file.write(json.dumps(codec.encode(event)) + "\n")
+        with contextlib.suppress(OSError):
+            ledger_file.append(self.path / EVENTS, event)
 
     def events(self) -> list[MemberEvent]:
-        """Return the rows of that record, but for half of one at the end, whose writer was killed."""
-        path = self.path / EVENTS
-        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-        return [codec.decode(MemberEvent, json.loads(line)) for line in lines if line.endswith("\n")]
+        """Return the rows of that record."""
+        return ledger_file.read(self.path / EVENTS)
 
     def append_log(self, text: str) -> None:
         """Add lines to the log, if the disk has room: what they say is said elsewhere too."""

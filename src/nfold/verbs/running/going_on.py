@@ -18,8 +18,13 @@ from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.run_folder.missed_best import keep_missed_best
 
 
-def resumed_of(folder: RunFolder, wishes: Wishes) -> tuple[Options, Resumed]:
+def resumed_of(folder: RunFolder, wishes: Wishes, num_back: int = 0) -> tuple[Options, Resumed]:
     """Return the options of a run that goes on, and where it stopped.
+
+    Args:
+        folder: of the run.
+        wishes: that differ from those that it was begun with.
+        num_back: hosts of its that held; it begins with all of them.
 
     Raises:
         PlanError: nothing is left to do, or something is asked for that would make it another run.
@@ -31,6 +36,8 @@ def resumed_of(folder: RunFolder, wishes: Wishes) -> tuple[Options, Resumed]:
     if known.plan is None:
         raise CheckpointError(f"{folder.path} holds no plan")
     options = resumed_options(folder, known.plan.chunks, wishes)
+    if options.hosts is not None and num_back > options.hosts.least:
+        options = replace(options, nodes=num_back, workers=num_back)
     total = options.steps or record.total_steps
     if checkpoint is not None:
         keep_missed_best(folder, checkpoint)

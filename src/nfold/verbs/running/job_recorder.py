@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from nfold.analysis.measured.breakdown import step_duration
 from nfold.core.job import JobSettings
-from nfold.core.report import MemberEvent
+from nfold.core.member_event import MemberEvent
 from nfold.program import Program, ProgramSource
 from nfold.runtime.control import commands as cmd
 from nfold.verbs.jobs.live_run import Live, NotShown
 from nfold.verbs.options.job_record import Resumed, record_of
 from nfold.verbs.options.option_checks import Options
-from nfold.verbs.options.range_checks import typed_range
 from nfold.verbs.results.summary import RunOutcome
 from nfold.verbs.run_folder.disk import check_disk, files_of
 from nfold.verbs.run_folder.files import AVERAGE, BEST, CHECKPOINT
@@ -83,8 +82,7 @@ class JobRecorder:
     @property
     def kept(self) -> KeptRun:
         """What is kept of the run so far."""
-        hosts = typed_range(self._options.hosts, self._options)
-        return KeptRun(self._source, self._folder, self.outcome, self.kept_step, self.unkept, hosts)
+        return KeptRun(self._source, self._folder, self.outcome, self.kept_step, self.unkept)
 
     def take(self, happening: Any) -> StepInfo | None:
         """Take in an event. Return the last step if all that is due after it is done now; None after other events.
@@ -114,6 +112,11 @@ class JobRecorder:
         """Write the history lines that are still in memory to the folder."""
         self._history_writer.write()
 
+    def end(self) -> None:
+        """Write what is still in memory to the folder: the run is over, however it ended."""
+        self._keep_events(self._member_ledger.settled())
+        self.write_history()
+
     def _take(self, happening: Any) -> None:
         if isinstance(happening, cmd.Measured):
             self.outcome.measured = happening
@@ -125,6 +128,8 @@ class JobRecorder:
             self.outcome.moved.append(happening)
         elif isinstance(happening, cmd.Replanned):
             self._take_other_plan(happening)
+        elif isinstance(happening, cmd.StateRead):
+            self._member_ledger.moved(happening.num_bytes)
         elif isinstance(happening, cmd.StepDone):
             self._take_step(happening)
         elif isinstance(happening, cmd.Evaluated):
@@ -151,7 +156,7 @@ class JobRecorder:
         outcome.known, outcome.plan, outcome.steps_per_epoch = planned.known, planned.plan, planned.steps_per_epoch
         outcome.last_step, outcome.total_steps = planned.first_step, planned.total_steps
         self._planned = planned
-        self._member_ledger.begun()
+        self._member_ledger.begun(planned.plan.batch_size)
         self._check_disk(planned)
         if self._resumed is None:
             self._save_plan()
@@ -160,7 +165,7 @@ class JobRecorder:
 
     def _take_other_plan(self, other: cmd.Replanned) -> None:
         """Let what is said of the run be of the steps from now on: those before had another plan."""
-        self._member_ledger.changed(other)
+        self._keep_events(self._member_ledger.changed(other))
         if again := other.turnover.steps_again:
             self._go_back(other.next_step, again)
         assert self._planned is not None, "another plan follows a first one"
@@ -221,15 +226,18 @@ class JobRecorder:
         outcome.losses.append(done.loss)
         self._history_writer.stepped(done, step_s)
         self._observer.stepped(done)
-        for event in self._member_ledger.stepped(step_s):
-            self._keep_event(event)
+        begun, complete = self._member_ledger.stepped(step_s)
+        for event in begun:
+            self.note(event.told)
+        self._keep_events(complete)
         self._step = StepInfo(step=done.step + 1, epoch=done.epoch + 1, loss=done.loss, step_s=step_s)
 
-    def _keep_event(self, event: MemberEvent) -> None:
-        self.outcome.events.append(event)
-        if self._folder is not None:
-            self._folder.append_event(event)
-        self.note(event.told)
+    def _keep_events(self, events: list[MemberEvent]) -> None:
+        self.outcome.events += events
+        for event in events:
+            self._live.take(event)
+            if self._folder is not None:
+                self._folder.append_event(event)
 
     def _take_evaluation(self, evaluated: cmd.Evaluated) -> None:
         self._save_plan()  # a resumed run may owe one before its first step

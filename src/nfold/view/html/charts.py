@@ -79,9 +79,16 @@ class Axes:
     """Both are logarithmic."""
 
 
-def curves_data(curves: Sequence[Curve], axes: Axes) -> dict[str, Any]:
-    """Return the data of a chart of the kind `curves`."""
+def curves_data(curves: Sequence[Curve], axes: Axes, marks: Sequence[tuple[float, str]] = ()) -> dict[str, Any]:
+    """Return the data of a chart of the kind `curves`.
+
+    Args:
+        curves: to be drawn.
+        axes: of all of them.
+        marks: (where on the first axis, words): upright lines, whose words are shown under the pointer.
+    """
     return {
+        "marks": {"x": [where for where, _ in marks], "what": [what for _, what in marks]},
         "x_label": axes.x,
         "y_label": axes.y,
         "log": axes.log,

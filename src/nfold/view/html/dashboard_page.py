@@ -3,11 +3,11 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from time import localtime, strftime
 
 from nfold.core.run_state import RankState, RunState
 from nfold.view.html.document import document, macros
 from nfold.view.html.loss_curve import Points, loss_curve
+from nfold.view.rendering import time_of_day
 from nfold.view.top_text import RANK_COLUMNS, SILENT_S, has_ended, part_shares
 
 _MOST_RANKS = 64
@@ -47,7 +47,8 @@ def dashboard_parts(facts: LiveFacts) -> str:
         "figures": of.figures(state),
         "loss": of.loss(loss_curve(facts.trained, facts.tested)),
         "time": of.time([] if state.parts is None else part_shares(state.parts)),
-        "events": of.events([(strftime("%H:%M:%S", localtime(each.at)), each.text) for each in state.events[::-1]]),
+        "events": of.events([(time_of_day(each.at), each.text) for each in state.events[::-1]]),
+        "ledger": of.ledger(state.ledger[::-1]),
         "ranks": of.ranks([_cells(rank) for rank in shown], len(state.ranks) - len(shown)),
         "links": of.links(state.links),
         "log": of.log(facts.log),

@@ -31,7 +31,7 @@ from nfold.version import __version__
 from nfold.view.explain import what_goes
 from nfold.view.html.charts import Chart
 from nfold.view.progress_line import loss_text
-from nfold.view.rendering import metric_text, or_none
+from nfold.view.rendering import metric_text, or_none, time_of_day
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -126,6 +126,7 @@ def _environment() -> "Environment":
         environment.filters[unit.__name__] = unit
     environment.globals.update(metric_text=metric_text, or_none=or_none, seconds=seconds, duration=duration)
     environment.filters["loss"] = loss_text
+    environment.filters["time_of_day"] = time_of_day
     environment.filters["shell"] = shlex.join
     environment.filters["prose"] = prose
     environment.filters["what_goes"] = what_goes

@@ -8,6 +8,7 @@ from typing import Any
 from nfold.analysis.measured.bound_waits import told_apart
 from nfold.analysis.measured.breakdown import peer_waits, worker_steps
 from nfold.analysis.measured.gradient_ages import mean_age
+from nfold.core.member_event import MemberEvent
 from nfold.core.text.units import count, figure, percent, seconds
 from nfold.core.trace import Trace
 from nfold.view.html.charts import (
@@ -31,6 +32,7 @@ _MILLI = 1e3
 _WARM_UP_STEPS = 5
 _MOST_POINTS = 2000
 _MOST_NODES = 40
+_MOST_MARKS = 100
 _PARTS = (
     ("compute", BLUE),
     ("communication", ORANGE),
@@ -145,8 +147,13 @@ def _means(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {what: fmean(row[what] for row in rows) for what in rows[0]}
 
 
-def loss_chart(history: Sequence[Mapping[str, Any]]) -> Chart | None:
-    """Draw the loss of every step, its running mean, and the losses among the evaluations; None without steps."""
+def loss_chart(history: Sequence[Mapping[str, Any]], events: Sequence[MemberEvent] = ()) -> Chart | None:
+    """Draw the loss of every step, its running mean, and the losses among the evaluations; None without steps.
+
+    Args:
+        history: of the run.
+        events: that changed who trains; a mark each.
+    """
     points = [(entry["step"], entry["loss"]) for entry in history if not entry["metrics"]]
     if not points:
         return None
@@ -160,12 +167,25 @@ def loss_chart(history: Sequence[Mapping[str, Any]]) -> Chart | None:
         key="loss",
         title="Loss",
         caption=f"Training loss of {count(len(points), 'step')}: {figure(points[0][1])} at first, "
-        f"{figure(points[-1][1])} at last.",
+        f"{figure(points[-1][1])} at last.{_marked(events)}",
         kind="curves",
         height=300,
-        data=curves_data([each, mean, *evaluated], Axes(x="step", y="loss")),
+        data=curves_data([each, mean, *evaluated], Axes(x="step", y="loss"), _marks(events)),
         legend=(("training, each step and running mean", BLUE), *((curve.what, curve.color) for curve in evaluated)),
     )
+
+
+def _marks(events: Sequence[MemberEvent]) -> list[tuple[float, str]]:
+    """Return a mark for each event, before its first step; of very many, some."""
+    return [(events[i].step - 0.5, events[i].told) for i in thinned(len(events), _MOST_MARKS)]
+
+
+def _marked(events: Sequence[MemberEvent]) -> str:
+    if not events:
+        return ""
+    shown = len(thinned(len(events), _MOST_MARKS))
+    some = "" if shown == len(events) else f" (of {len(events)})"
+    return f" {count(shown, 'upright line')}{some}: where hosts came or went, as the table says."
 
 
 def running_means(values: Sequence[float], reach: int) -> list[float]:

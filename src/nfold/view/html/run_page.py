@@ -25,6 +25,7 @@ from nfold.view.tables import run_name
 _NEGLIGIBLE = 0.005
 _MOST_NODES = 64
 """Nodes in tables."""
+_MOST_EVENTS = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +65,8 @@ def run_page(facts: RunFacts) -> str:
         ledger=sorted(report.ledger.items(), key=lambda item: -item[1]),
         ledger_s=total_s,
         places=places_text(report.places),
+        events=report.events[-_MOST_EVENTS:],
+        num_unshown=max(0, len(report.events) - _MOST_EVENTS),
         meters=node_meters(facts.trace, facts.cluster, facts.plan.nodes, in_use[:_MOST_NODES]),
         num_unmetered=max(0, len(in_use) - _MOST_NODES),
         nodes=facts.cluster.nodes[:_MOST_NODES],
@@ -79,7 +82,7 @@ def _charts(facts: RunFacts) -> list[Chart]:
         grid_chart(facts.plan.placement, facts.graph),
         nodes_chart(facts.trace, nodes, bound_waits_s(facts.plan, facts.trace)),
         scaling_chart(facts.scaling.curves, note=facts.scaling.note),
-        loss_chart(facts.history),
+        loss_chart(facts.history, facts.report.events),
         staleness_chart(facts.trace.ages),
     )
     return [chart for chart in drawn if chart is not None]

@@ -109,6 +109,7 @@ class Mpi:
     """What rank 0 knows of the processes that were started with it."""
 
     title = "MPI"
+    replaces = False
     most_time_s: float | None
 
     def __init__(self, *, environment: Mapping[str, str] = os.environ, tell: Tell = broadcast) -> None:

@@ -119,6 +119,7 @@ class Slurm:
         chosen = choose_partition(read_partitions(ask(ASK_PARTITIONS)), partition)
         _check_limit(chosen, limit_s)
         self.title = f"Slurm partition {chosen.name}"
+        self.replaces = not gang  # a gang comes and goes as one
         self.most_time_s = chosen.usual_s if limit_s is None else minutes(limit_s) * 60.0
         self._partition, self._gang, self._ask, self._clock = chosen, gang, ask, clock
         name = f"nfold-{secrets.token_hex(4)}"

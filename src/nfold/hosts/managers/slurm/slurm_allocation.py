@@ -36,6 +36,7 @@ def time_left_s(job: str, ask: Ask = slurm_programs.ask) -> float | None:
 class SlurmAllocation:
     """Takes the nodes that are there, each once."""
 
+    replaces = False
     most_time_s: float | None
 
     def __init__(self, *, environment: Mapping[str, str] = os.environ, ask: Ask = slurm_programs.ask) -> None:

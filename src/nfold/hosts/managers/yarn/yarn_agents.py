@@ -91,6 +91,7 @@ class YarnAgents:
             say: is given lines for the user.
         """
         self.title = wishes.title
+        self.replaces = True
         self.most_time_s: float | None = wishes.time_s
         self._wishes, self._name, self._user, self._say = wishes, name, user, say
         self._rest = HadoopRest(wishes.base, user, "YARN's ResourceManager")

@@ -67,8 +67,8 @@ class Admission:
                 self._membership.take(ms.MemberFinished(number))
         return []
 
-    def release(self, number: int) -> list[cmd.ToShell]:
-        """Let a member leave: at once if it has no rank, else when the generation ends."""
+    def release(self, number: int, why: str = "") -> list[cmd.ToShell]:
+        """Let a member leave, for a reason: at once if it has no rank, else when the generation ends."""
         if not self._membership.knows(number) and self._membership.node(number) is not None:
             self._unwanted.add(number)
             return []
@@ -76,6 +76,7 @@ class Admission:
             return [cmd.Noted(f"note: member {number} cannot be let go: nobody has come with that number")]
         if self._membership.rank_of(number) is not None and self._membership.fixed:
             return [cmd.Noted(f"note: {self._name(number)} stays until the end: {self._membership.fixed}")]
+        self._membership.histories.gone(self._membership.member(number).host, why)
         decision = self._membership.take(ms.MemberAnnounced(number))
         if number in self._membership.coming:
             return self._dismiss(number)

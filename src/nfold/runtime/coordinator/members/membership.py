@@ -14,6 +14,7 @@ from enum import Enum, auto
 from nfold.core.cluster import Node
 from nfold.core.members import Address, Generation, Member
 from nfold.errors import InternalError
+from nfold.runtime.coordinator.members.histories import Histories
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ class Membership:
     Attributes:
         ranks: numbers of members, by rank. The first ones make the generation under way; the others rest.
         generation: under way; None: there was none yet.
+        histories: what is known of why hosts came and went.
         fixed: why nobody gets a rank any more, nor can leave before the end; empty: members come and go.
     """
 
@@ -93,6 +95,7 @@ class Membership:
         """
         self._least = least
         self._nodes: dict[int, Node] = {}
+        self.histories = Histories()
         self.ranks: tuple[int, ...] = ()
         self.generation: Generation | None = None
         self._members: dict[int, Member] = {}

@@ -59,7 +59,8 @@ class Regrouping:
             joined=tuple(name for name in now if name not in before),
             left=tuple(name for name in before if name not in now),
         )
-        self._requests.say(cmd.Replanned(known, chosen, next_step, turnover, generation_end.shifts))
+        told = self._membership.histories.told(turnover)
+        self._requests.say(cmd.Replanned(known, chosen, next_step, told, shifts=generation_end.shifts))
         yield from self._generations.let_go(self._behind(chosen.world_size))
         yield from self._generations.begin(chosen.world_size)
         return known
@@ -77,13 +78,19 @@ class Regrouping:
             PlanError: those who are left cannot go on.
         """
         ready = {**ready, "chunks": plan_of(known).chunks}  # the result depends on them
-        measured, known = {node.name for node in known.cluster.nodes}, self._with_hosts(known)
+        before, measured, known = (
+            plan_of(known).nodes,
+            {node.name for node in known.cluster.nodes},
+            self._with_hosts(known),
+        )
         if measured >= {node.name for node in known.cluster.nodes}:
             known = replace(known, plan=self._plan(known, ready))
         else:  # somebody was being let in
             known = yield from self._measured(known, ready)
         chosen = plan_of(known)
-        self._requests.say(cmd.Replanned(known, chosen, next_step, turnover))
+        if self._settings.nodes:
+            turnover = replace(turnover, joined=tuple(name for name in chosen.nodes if name not in before))
+        self._requests.say(cmd.Replanned(known, chosen, next_step, self._membership.histories.told(turnover)))
         yield from self._generations.let_go(self._behind(chosen.world_size))
         yield from self._generations.begin(chosen.world_size)
         return known

@@ -142,7 +142,13 @@ class Succession:
         orders = self._hand_over.with_sources(orders)
         built = yield from self._requests.collect(ranks, orders, "built")
         told = dict.fromkeys(note for reply in built.values() for note in reply["notes"])
-        notes = [*(tell_kept(built.values(), recipe) if recipe else ()), *(cmd.Noted(f"note: {text}") for text in told)]
+        given = sum(reply.get("state_bytes", 0) for reply in built.values())  # who begins anew is given none
+        read = [cmd.StateRead(given)] if given else []
+        notes = [
+            *read,
+            *(tell_kept(built.values(), recipe) if recipe else ()),
+            *(cmd.Noted(f"note: {text}") for text in told),
+        ]
         planning = self._planning.of(chosen)
         replanning = Replanning(
             planning,

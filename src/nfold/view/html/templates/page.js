@@ -121,7 +121,7 @@
     return [made];
   }
 
-  function curves({ x_label, y_label, log, curves }, height) {
+  function curves({ x_label, y_label, log, curves, marks }, height) {
     const type = log ? "log" : "linear";
     const made = frame({
       height, x_label, y_label, tools: "pan,box_zoom,zoom_in,zoom_out,reset", x_axis_type: type, y_axis_type: type,
@@ -137,6 +137,10 @@
       if (dots) marks = made.scatter({ ...place, size: 9, fill_color: color, line_color: null });
       const digits = y.every(value => Math.abs(value) < 0.01) ? "@y" : "@y{0.[0000]}";  // bare: with an exponent
       if (alpha === 1) hover(made, marks, [["", what.replaceAll("@", "@{")], [x_label, "@x{0,0.[00]}"], [y_label, digits]]);
+    }
+    if (marks.x.length > 0) {
+      const look = { line_color: "#8b95a3", line_dash: "dashed", line_width: 2 };
+      hover(made, made.vspan(column("x"), { source: source(marks), ...look }), [["", "@what"]]);
     }
     return [made];
   }

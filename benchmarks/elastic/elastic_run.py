@@ -1,0 +1,165 @@
+"""A run whose hosts are agents on this machine that come and go as a benchmark likes."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+TICK = threading.Event()
+"""Never set: to look again after a while."""
+INVITATION = re.compile(r"nfold join (\S+) --token-file (\S+)")
+
+
+class NfoldRun:
+    """`nfold train`, and what its folder says of it."""
+
+    def __init__(self, script: Path, folder: Path, *flags: str, environment: Mapping[str, str] | None = None) -> None:
+        """Start it.
+
+        Args:
+            script: trains.
+            folder: of the run; what it says is kept beside it.
+            flags: of `nfold train`.
+            environment: more variables of its process.
+        """
+        self.folder, self.said = folder, folder.with_suffix(".said")
+        cache = str(folder.with_name("cache"))  # agents keep the program there
+        given = {"OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": cache, **(environment or {})}
+        self._environment = {**os.environ, **given}
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with self.said.open("wb") as said:
+            self.process = self._start(["train", str(script), *flags, "--out", str(folder)], said)
+
+    def steps(self) -> list[dict[str, Any]]:
+        """Return the steps of the run's history so far: step, loss, seconds of training."""
+        return [line for line in self._lines("history.jsonl") if not line["metrics"]]
+
+    def evaluations(self) -> list[dict[str, Any]]:
+        """Return the evaluations of the run's history so far."""
+        return [line for line in self._lines("history.jsonl") if line["metrics"]]
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return the hosts that came and went, as far as their rows are complete."""
+        return self._lines("events.jsonl")
+
+    @property
+    def last_step(self) -> int:
+        """The last step that was reported."""
+        steps = self.steps()
+        return steps[-1]["step"] if steps else 0
+
+    def until(self, holds: Callable[[], bool], within_s: float) -> bool:
+        """Wait until something holds; return whether it did in time, and before the run ended."""
+        deadline_s = time.monotonic() + within_s
+        while time.monotonic() < deadline_s and self.process.poll() is None:
+            if holds():
+                return True
+            TICK.wait(0.1)
+        return holds()
+
+    def close(self) -> None:
+        """End the run."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+    def _lines(self, name: str) -> list[dict[str, Any]]:
+        path = self.folder / name
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def _start(self, arguments: list[str], said: Any) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-m", "nfold.cli.main", *arguments]
+        return subprocess.Popen(command, env=self._environment, stdout=subprocess.DEVNULL, stderr=said)
+
+
+class ElasticRun(NfoldRun):
+    """One that waits for hosts to join by hand, and those hosts."""
+
+    def __init__(self, script: Path, folder: Path, *flags: str) -> None:
+        """Start it; nobody has joined yet."""
+        super().__init__(script, folder, "--listen", "127.0.0.1:0", *flags)
+        self.hosts: dict[str, subprocess.Popen[bytes]] = {}
+        self._address, self._token_file = self._invitation()
+
+    def join(self, name: str) -> None:
+        """Let a host join; it may take part a second later."""
+        command = ["join", self._address, "--token-file", self._token_file, "--name", name]
+        with self.said.open("ab") as said:
+            self.hosts[name] = self._start(command, said)
+
+    def leave(self, name: str) -> None:
+        """Tell a host to end, in order."""
+        self.hosts.pop(name).send_signal(signal.SIGTERM)
+
+    def kill(self, name: str) -> None:
+        """Let a host be lost: its agent is killed, and the kernel kills its rank."""
+        self.hosts.pop(name).kill()
+
+    def kill_rank(self, name: str) -> None:
+        """Kill the rank of a host, if it has one; its agent ends when the run lets it go."""
+        for pid in self.ranks(name):
+            os.kill(pid, signal.SIGKILL)
+            del self.hosts[name]
+
+    def stall(self, name: str, stalled_s: float) -> None:
+        """Let the rank of a host do nothing for a while."""
+        for pid in self.ranks(name):
+            os.kill(pid, signal.SIGSTOP)
+            threading.Timer(stalled_s, _go_on, [pid]).start()
+
+    def ranks(self, name: str) -> list[int]:
+        """Return the processes of a host's ranks."""
+        return [pid for pid in children(self.hosts[name].pid) if what_runs(pid) == "nfold-rank"]
+
+    def training(self) -> list[str]:
+        """Return the hosts that take part in training and were not told to end."""
+        told = self.said.read_text()
+        there = {*re.findall(r"(\S+) \([\d.]+ cores", told), *re.findall(r"^(\S+) has joined:", told, re.MULTILINE)}
+        return [name for name, host in self.hosts.items() if name in there and host.poll() is None]
+
+    def close(self) -> None:
+        """End the run and all its hosts."""
+        super().close()
+        for host in self.hosts.values():
+            if host.poll() is None:
+                host.kill()
+            host.wait()
+
+    def _invitation(self) -> tuple[str, str]:
+        while self.process.poll() is None:
+            if found := INVITATION.search(self.said.read_text()):
+                return found[1], found[2]
+            TICK.wait(0.05)
+        sys.exit(f"the run did not begin: {self.said.read_text()}")
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that descend from one."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # it has ended just now
+            for child in task.read_text().split():
+                found += [int(child), *children(int(child))]
+    return found
+
+
+def what_runs(pid: int) -> str:
+    """Return the name that a process has in `ps`; empty: it has ended."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _go_on(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
