@@ -48,8 +48,8 @@ class ShiftingSpeeds:
         self._now_s = 0.0
         self._plan: Plan | None = None
         self._is_compared = False
-        self._planned: dict[str, float] = {}
-        """Speeds that the plan's loads rest on."""
+        self._works: dict[str, float] = {}
+        """Seconds that each node's part of a step takes at speed 1."""
 
     def begin(self, plan: Plan, cluster: Cluster) -> None:
         """Watch the ranks of a generation from now on.
@@ -59,10 +59,11 @@ class ShiftingSpeeds:
             cluster: with the speeds that it was planned with.
         """
         self._plan, self._asked, self._suspects = plan, set(), {}
-        self._planned = {name: cluster.node(name).speed for name in dict.fromkeys(plan.nodes)}
-        self._speeds = dict(self._planned)
+        self._speeds = {name: cluster.node(name).speed for name in dict.fromkeys(plan.nodes)}
+        self._works = dict.fromkeys(self._speeds, 0.0)
         for rank, name in enumerate(plan.nodes):
             self._at_first.setdefault(name, self._speeds[name])
+            self._works[name] += plan.loads_s[rank] * self._speeds[name]
             kind = (plan.strategy, plan.threads[rank])
             if self._kinds.get(name) != kind or name not in self._changes:
                 self._kinds[name], self._changes[name], self._is_compared = kind, LastingChange(), False
@@ -78,14 +79,14 @@ class ShiftingSpeeds:
         if plan is None or len(self._speeds) < 2 or sum(part.samples for part in done.parts) < plan.batch_size:
             return ()
         self._now_s += (step_s := max(part.step_s for part in done.parts))
+        computed_s = dict.fromkeys(self._speeds, 0.0)
+        for part in done.parts:
+            computed_s[plan.nodes[part.rank]] += part.compute_s
         found = []
-        for name in self._speeds:
-            own = [part for part in done.parts if plan.nodes[part.rank] == name]
-            work = sum(plan.loads_s[part.rank] for part in own) * self._planned[name]
-            computed_s = sum(part.compute_s for part in own)
-            if work <= 0 or computed_s <= 0:
+        for name, seconds in computed_s.items():
+            if self._works[name] <= 0 or seconds <= 0:
                 continue
-            if (slower := self._changes[name].take(computed_s / work, step_s)) is not None:
+            if (slower := self._changes[name].take(seconds / self._works[name], step_s)) is not None:
                 found.append(self._shift(name, self._speeds[name] / slower))
         return (*found, *self._compared())
 
@@ -97,9 +98,9 @@ class ShiftingSpeeds:
     def _compared(self) -> tuple[SpeedShift, ...]:
         """Compare the nodes with each other once all of them are known; return whose speed was measured wrong."""
         assert self._plan is not None, "it is looked at"
-        works = [name for rank, name in enumerate(self._plan.nodes) if self._plan.loads_s[rank] > 0]
+        works = [name for name, work in self._works.items() if work > 0]
         known = {name: usual for name in works if (usual := self._changes[name].usual) is not None}
-        if self._is_compared or self._plan.placement.is_cut or len(known) < len(set(works)):
+        if self._is_compared or self._plan.placement.is_cut or len(known) < len(works):
             return ()
         self._is_compared, typical = True, median(known.values())
         wrong = {name: usual / typical for name, usual in known.items()}
