@@ -150,7 +150,7 @@ class ShiftingSpeeds:
 
     def in_cluster(self, cluster: Cluster) -> Cluster:
         """Return a cluster whose nodes have the speeds that they show now."""
-        nodes = (replace(node, speed=round(self._speeds.get(node.name, node.speed), 4)) for node in cluster.nodes)
+        nodes = (replace(node, speed=self._speeds.get(node.name, node.speed)) for node in cluster.nodes)
         return replace(cluster, nodes=tuple(nodes))
 
     def _shift(self, name: str, speed: float) -> SpeedShift:
