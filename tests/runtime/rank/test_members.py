@@ -102,6 +102,21 @@ def test_a_newcomer_that_cannot_be_probed_says_so(members):
     assert "waited 0.05 s for rank 1 to answer a probe" in told["failed"]
 
 
+def test_who_has_no_chunk_keeps_step_and_says_how_fast_it_is(members):
+    these = members("plain", 3)
+    plan = placed_plan(
+        these.program,
+        owners := {operator.name: (0, 0, 2, 2) for operator in these.graph.operators},
+        3,
+        buckets_of(these.graph, Placement(num_chunks=CHUNKS, world_size=3, owners=owners), "ring", 4096),
+    )
+    these.begin((0, 1, 2), plan)
+    these.tell((1,), {"do": "gauge"})
+    assert 0 < these.hear((1,), "gauged")[1]["bit_s"] < 1
+    these.train((0, 1, 2), 3)
+    assert difference(these.weights(), one_device("plain", 3)) <= 1e-9
+
+
 def test_those_who_stay_go_on_when_a_member_is_lost(members):
     """In the middle of a step: they say what they saw, wait, and the next generation begins from what was kept."""
     these = members("plain", 3)

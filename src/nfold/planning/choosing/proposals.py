@@ -69,5 +69,6 @@ class Answers:
 
 def _key(proposal: Proposal) -> object:
     """What makes proposals the same, whichever strategy makes them."""
-    splits = tuple(proposal.splits.items())
-    return tuple(proposal.placement.owners.values()), proposal.reductions, proposal.asynchrony, splits, proposal.windows
+    placement, splits = proposal.placement, tuple(proposal.splits.items())
+    owners = placement.world_size, *placement.owners.values()
+    return owners, proposal.reductions, proposal.asynchrony, splits, proposal.windows

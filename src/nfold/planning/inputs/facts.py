@@ -46,6 +46,8 @@ class Facts:
     fraction_bits: int | None = None
     """Gradients are summed as whole numbers, see `Reduction`, and only plans count that give the bits of one device.
     None: without `--exact`."""
+    may_rest: frozenset[str] = frozenset()
+    """Nodes whose workers may get no chunk where each has the whole model: their speed was seen while they trained."""
     load_is_waited: bool = False
     """Whether loading a sample takes, by the profiles, what a run really waited for it; else what reading it takes,
     ahead of its use and beside computing."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from nfold.core.cluster import Cluster
 from nfold.core.job import JobSettings, Known, Recipe
-from nfold.core.members import NOBODY, Turnover
+from nfold.core.members import NOBODY, SpeedShift, Turnover
 from nfold.core.plan import Plan
 from nfold.core.residency import PlacedData
 from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, SystemSample
@@ -124,6 +124,8 @@ class Replanned:
     """What is told of it where nobody came or went, as `MemberEvent` has it."""
     reason: str = "links have changed"
     """The same."""
+    shifts: tuple[SpeedShift, ...] = ()
+    """Nodes whose speed has changed: they are told of instead."""
 
 
 @dataclass(frozen=True, slots=True)

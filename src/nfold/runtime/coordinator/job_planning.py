@@ -112,16 +112,24 @@ class JobPlanning:
         if slowest < max(SLOW_BYTES_PER_S, graph.parameter_bytes / least_s):
             self.plan(Known(graph=graph, profiles=profiles, cluster=with_fast_links(declared)), ready)
 
-    def plan(self, known: Known, ready: Ready) -> Plan:
+    def plan(self, known: Known, ready: Ready, strategy: str | None = None) -> Plan:
         """Return the plan.
+
+        Args:
+            known: what was measured.
+            ready: what ranks told of the program.
+            strategy: None: that which was asked for.
 
         Raises:
             PlanError: nothing fits, or a step would take longer than anybody waits.
         """
-        facts = self.facts(known.graph, known.profiles, known.cluster, ready)
-        chosen = plan(facts, self.settings.strategy)
+        facts, strategy = (
+            self.facts(known.graph, known.profiles, known.cluster, ready),
+            strategy or self.settings.strategy,
+        )
+        chosen = plan(facts, strategy)
         if not self.settings.plan_only:
-            check_first_step(facts, self.settings.strategy, chosen, self.settings.first_step_limit_s)
+            check_first_step(facts, strategy, chosen, self.settings.first_step_limit_s)
         return chosen
 
     def expected_s(self, known: Known, chosen: Plan, ready: Ready) -> dict[str, float]:
@@ -173,6 +181,7 @@ class JobPlanning:
             chunks_are_settled=self.settings.begun is not None,
             chunk_shares=tuple(ready.get("chunk_shares", ())),
             fraction_bits=ready["gradients"]["fraction_bits"] if self.settings.exact else None,
+            may_rest=frozenset(ready.get("may_rest", ())),
         )
 
 

@@ -116,6 +116,7 @@ class Training:
                 commands += news
                 commands += self._protection.take(event.rank, event.message, progress.step_s)
                 commands += generation_end.take(news, total - granted)
+                commands += generation_end.hear(event, total - granted)
                 commands += self._best_of(news, ranks, progress)
                 if (halted := halting.take(event)) is not None:
                     granted = max(progress.done, halted)

@@ -8,6 +8,7 @@
     connect         -->    connected    to the members of a generation; from here on it is a rank among them
     probe           -->    probed       how fast bytes move, whatever may wait on the way; `limit` says that again
     pace            -->    paced        how fast all compute at once
+    gauge           -->    gauged       how fast a fixed piece of bookkeeping is done, beside the others' steps
     move            -->    moved        sends samples to others, and keeps those that they send, before training
     build           -->    built        model, buffers and engine for the plan
     meet, probe     -->    beside       both in a thread beside the steps, for a newcomer
@@ -190,6 +191,8 @@ class Worker:
     def _obey_as_rank(self, rank: Rank, order: Message, blob: bytes) -> None:
         if order["do"] == "probe":
             self._do_probe(rank, order)
+        elif order["do"] == "gauge":
+            self._channel.send({"is": "gauged", "bit_s": self._tools.gauge()})
         else:
             rank.obey(order, blob)
 

@@ -56,8 +56,8 @@ class Lookahead:
         self._note(known.cluster.nodes)
         return self.advance()
 
-    def links(self, cluster: Cluster) -> None:
-        """Take in that links were probed again."""
+    def see(self, cluster: Cluster) -> None:
+        """Take in links and speeds as they are by now."""
         if self._known is not None:
             self._known = replace(self._known, cluster=cluster)
             self._without = {}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from nfold.core.job import JobSettings, Known
-from nfold.core.members import Turnover
+from nfold.core.members import SpeedShift, Turnover
 from nfold.errors import RunError
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
@@ -67,7 +67,7 @@ class Regrouping:
             joined=tuple(name for name in now if name not in before),
             left=tuple(name for name in before if name not in now),
         )
-        yield from self._begin(known, next_step, turnover)
+        yield from self._begin(known, next_step, turnover, generation_end.shifts)
         return known, builds
 
     def without(self, turnover: Turnover, known: Known, ready: Ready, next_step: int) -> Flow:
@@ -94,9 +94,9 @@ class Regrouping:
         yield from self._begin(known, next_step, turnover)
         return known, builds
 
-    def _begin(self, known: Known, next_step: int, turnover: Turnover) -> Flow:
-        chosen = plan_of(known)
-        self._requests.say(cmd.Replanned(known, chosen, next_step, self._membership.histories.told(turnover)))
+    def _begin(self, known: Known, next_step: int, turnover: Turnover, shifts: tuple[SpeedShift, ...] = ()) -> Flow:
+        chosen, told = plan_of(known), self._membership.histories.told(turnover)
+        self._requests.say(cmd.Replanned(known, chosen, next_step, told, shifts=shifts))
         yield from self._generations.let_go(tuple(range(chosen.world_size, len(self._membership.ranks))))
         yield from self._generations.begin(chosen.world_size)
 

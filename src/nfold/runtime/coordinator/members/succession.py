@@ -5,7 +5,7 @@ build ──> until .. ──> the last step
   └────────────────────────────────────────────────────────────────────────────────────────┘
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nfold.core.job import JobSettings, Known, Recipe
@@ -27,6 +27,7 @@ from nfold.runtime.coordinator.states.protection import Protection
 from nfold.runtime.coordinator.training import Training
 from nfold.runtime.failures.ranks_lost import RanksLost
 from nfold.runtime.measuring.reprobing import Reprobing
+from nfold.runtime.measuring.shifting_speeds import ShiftingSpeeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class Succession:
         """
         self._placed = placed
         self._progress: Progress | None = None
+        self._speeds = ShiftingSpeeds()
         self._settings, self._planning, self._requests = settings, planning, requests
         self._membership, self._generations, self._regrouping = membership, generations, regrouping
         self._training, self._hand_over, self._protection = training, hand_over, protection
@@ -104,7 +106,7 @@ class Succession:
                 if not isinstance(ended, bytes):
                     return ended
                 beginning, is_first = Beginning(generation_end.known, ended, done), False
-                known, builds = yield from self._regrouping.follow(generation_end, ready, done)
+                known, builds = yield from self._regrouping.follow(generation_end, self._as_seen(ready), done)
                 beginning = Beginning(known, ended, done, builds)
             except RanksLost as error:
                 loss = error if loss is None else RanksLost((*loss.hosts, *error.hosts))
@@ -126,7 +128,8 @@ class Succession:
         if self._progress is not None:
             self._training.go_back(step, self._progress)
         turnover = Turnover(lost=loss.hosts, steps_again=done - step, again_from=told)
-        known, builds = yield from self._regrouping.without(turnover, beginning.known, ready, step)
+        known = replace(beginning.known, cluster=self._speeds.in_cluster(beginning.known.cluster))
+        known, builds = yield from self._regrouping.without(turnover, known, self._as_seen(ready), step)
         return Beginning(known, header, step, builds)
 
     def _last_file(self) -> Flow:
@@ -134,6 +137,9 @@ class Succession:
         if self._kept > self._file[1]:
             self._file = (yield from self._training.take_state()), self._kept
         return self._file
+
+    def _as_seen(self, ready: Ready) -> Ready:
+        return {**ready, "may_rest": self._speeds.seen}
 
     def _note_kept(self) -> None:
         if self._progress is not None:
@@ -175,12 +181,13 @@ class Succession:
             ready,
             price_s=2 * max(reply["seconds"] for reply in built.values()),
             is_wanted=self._settings.checkpoint_every != 0,
+            speeds=self._speeds,
         )
         expected_s = planning.expected_s(known, chosen, ready) if self._settings.measure else {}
         lookahead = self._regrouping.lookahead
-        generation_end = GenerationEnd(known, replanning, self._membership, lookahead)
+        generation_end = GenerationEnd(replanning, self._membership, lookahead)
         reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
         progress = self._progress = Progress(ranks, chosen, beginning.next_step, run_steps.steps_per_epoch)
-        notes += lookahead.begin(known, ready)
+        notes += lookahead.begin(known, self._as_seen(ready))
         ended = yield from self._training.play(ranks, progress, reprobing, generation_end, notes)
         return generation_end, progress.done, ended
