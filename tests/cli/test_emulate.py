@@ -90,6 +90,17 @@ def cluster(tmp_path):
             ["plan", "steady.py", "--emulate", "c.toml", "--fault", "kill n-0@1s"],
             ["--fault 'kill n-0@1s': plan trains nothing"],
         ),
+        (
+            ["train", "steady.py", "--emulate", "c.toml", "--fault", "leave n-1@1s"],
+            ["nodes come and go only in a run that may have more and fewer of them", "Add --nodes 1:2"],
+        ),
+        (["emulate", "c.toml", "--fault", "join n-1@1s", "--", "true"], ["Add --nodes 1:2 to nfold train"]),
+        (["train", "steady.py", "--emulate", "c.toml", "--nodes", "1:4"], ["has 2 nodes", "Use --nodes 1:2"]),
+        (["train", "steady.py", "--emulate", "c.toml", "--nodes", "2"], ["--nodes 2 is for hosts"]),
+        (
+            ["train", "steady.py", "--emulate", "c.toml", "--nodes", "1:2", "--fault", "join n-1@1s", "-n", "2"],
+            ["each host has one rank", "Leave out -n"],
+        ),
         (["emulate", "c.toml"], ["no command was given: write it after --"]),
         (["emulate", "c.toml", "--"], ["no command was given"]),
         (["emulate", "nope.toml", "--", "true"], ["cannot read the cluster file nope.toml"]),

@@ -21,7 +21,7 @@ from nfold.launch.output import Output
 from nfold.runtime.control.channel import ChannelClosed, SocketChannel
 
 TOLD = {"do": "program", "digest": "d1", "script": "train.py", "function": "program", "lock": None}
-TOLD |= {"leaves_in_order": False}
+TOLD |= {"leaves_in_order": False, "hold_s": 0.0}
 PROGRAM = Archive(content=b"packed", digest="d1", script="train.py")
 
 
@@ -44,13 +44,13 @@ class NoManager:
 class FakeAgent:
     """The far end of one agent."""
 
-    def __init__(self, pool, place=None, name="", **facts):
+    def __init__(self, pool, place=None, name="", returns=False, **facts):
         near, far = socket.socketpair()
         self.channel = SocketChannel(far)
         self.thread = threading.Thread(target=pool.take, args=(SocketChannel(near), "10.0.0.9:1"), daemon=True)
         self.thread.start()
         own = replace(facts_of_this_host("python"), **{"host": "h", **facts})
-        self.say("agent", place=place, name=name, facts=codec.encode(own))
+        self.say("agent", place=place, name=name, facts=codec.encode(own), returns=returns, members=[])
 
     def say(self, what, blob=b"", **told):
         self.channel.send({"is": what, **told}, blob)
@@ -412,3 +412,17 @@ def test_who_says_nonsense_is_no_agent(pool, said):
 
     channel.close()
     assert "10.0.0.9:1 said that it is an agent" in said.get()
+
+
+def test_who_comes_back_takes_no_place_of_a_manager_and_all_are_told_to_hold(pool, arrive):
+    back = [arrive(place=1, name="back", returns=True), arrive(place=1, name="again", returns=True)]
+    new = arrive(place=1, name="new")
+
+    agents = wait(pool, 3)
+    pool.hold("type this")
+    late = arrive(place=7, returns=True)
+
+    assert [agent.name for agent in agents] == ["new", "back", "again"]
+    for agent in (*back, new):
+        assert agent.hear()[0] == {"do": "hold", "for_s": 0.0, "resume": "type this"}
+    assert late.hear()[0]["do"] == "refuse", "the job has all of its hosts"

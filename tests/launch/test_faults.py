@@ -38,6 +38,8 @@ def parse(text):
         ("downlink n-3 10 Mbit/s @ 500 ms for 2s", "downlink", "n-3", 1.25e6, 0.5, 2.0),
         ("partition n-2@15s for 5s", "partition", "n-2", 1.0, 15.0, 5.0),
         ("partition n-2@1 min", "partition", "n-2", 1.0, 60.0, None),
+        ("join n-2@5s", "join", "n-2", 1.0, 5.0, None),
+        ("leave n-2@5s", "leave", "n-2", 1.0, 5.0, None),
     ],
 )
 def test_what_is_understood(text, verb, node, value, at_s, for_s):
@@ -50,7 +52,7 @@ def test_what_is_understood(text, verb, node, value, at_s, for_s):
     ("text", "fragment"),
     [
         ("kill n-9@30s", "no node is called 'n-9'; the cluster has n-0, n-1"),
-        ("kil n-1@30s", "must begin with one of kill, slow, uplink, downlink, partition"),
+        ("kil n-1@30s", "must begin with one of kill, slow, uplink, downlink, partition, join, leave"),
         ("", "must begin with one of"),
         ("kill n-1", "the time is missing"),
         ("kill@3s", "the node is missing"),
@@ -58,6 +60,8 @@ def test_what_is_understood(text, verb, node, value, at_s, for_s):
         ("kill n-1@soon", "'soon' is no time"),
         ("kill n-1@-3s", "'-3s' is negative"),
         ("kill n-1@3s for 2s", "what was killed does not come back"),
+        ("join n-1@3s for 2s", "it stays until another fault"),
+        ("leave n-1@3s for 2s", "it stays away until another fault"),
         ("kill n-1 hard@3s", "'hard' says nothing here"),
         ("slow n-1@3s", "a value is missing"),
         ("slow n-1 2@3s", "'2' is no factor"),

@@ -58,6 +58,7 @@ def random_problem(seed, most_nodes=7, kind="ring"):
         boxes=boxes,
         links=links,
         update_s=random.uniform(0, 1e-3, count),
+        come_s=np.zeros(count),
         demand=demand,
     )
 

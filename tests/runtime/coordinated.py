@@ -182,7 +182,7 @@ class Job:
         """Ranks tell what lives on their nodes, and learn the numbers of their samples; return what follows."""
         for rank, inventory in enumerate(self.inventories):
             asked = self.say(rank, "ready", **self.ready | {"inventory": codec.encode(inventory)})
-        return asked if failed(asked) else self.all_say("resides", schedule={})
+        return asked if failed(asked) else self.all_say("resides", schedule={}, costs=None)
 
     def until_training(self) -> list[cmd.Command]:
         """Play the start; return the first orders to train."""

@@ -178,6 +178,7 @@ class Members:
             "total_steps": 1000,
             "placed": [],
             "moves": [],
+            "state": None,
         }
         for member, own in zip(members, rank_schedules(plan, self.graph), strict=True):
             self.tell((member,), {**order, "schedule": own.to_document()}, header)

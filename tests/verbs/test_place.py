@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from grids import chain, facts, profile
 
+from nfold.core.profile import ChunkTiming, Timing
 from nfold.core.text.cluster_file import parse_cluster
 from nfold.errors import PlanError, RunError
 from nfold.planning.choosing.early_checks import RunSteps
@@ -15,6 +16,7 @@ from nfold.verbs.place import place, write_picture
 from nfold.verbs.results.summary import RunOutcome
 
 MIB = 1 << 20
+NO_TIME = Timing(median_s=0.0, spread_s=0.0, repeats=3)
 SAYING = """
 [[node]]
 name = "a"
@@ -80,6 +82,21 @@ def test_nobody_trains_faster_than_it_reads(measured):
     assert rates.samples_per_s["a"] <= 1.0, "half a core, for which reading and computing are one after the other"
 
 
+def test_what_a_step_takes_however_few_its_samples_are_is_none_of_theirs(measured):
+    count = measured.batch_size
+    whole = tuple(
+        ChunkTiming(chunk_size=size, forward=Timing(median_s=0.4 + size, spread_s=0, repeats=3), backward=NO_TIME)
+        for size in (1, count)
+    )
+    profiles = {
+        threads: replace(each, whole=whole, load_s_per_sample=0.0) for threads, each in measured.profiles.items()
+    }
+    slow = replace(nodes(SILENT), nodes=tuple(replace(each, step_cpu_s=0.1) for each in nodes(SILENT).nodes))
+    found, update_s = program_rates(replace(measured, profiles=profiles), slow), measured.profiles[1].update.median_s
+    assert found.samples_per_s == pytest.approx({"a": 1.0, "b": 2.0})
+    assert found.update_s == pytest.approx({"a": 0.4 + update_s + 0.2, "b": (0.4 + update_s) / 2 + 0.1})
+
+
 def test_what_a_file_says_of_a_node_goes_before_the_program(measured):
     plan = place(nodes(), program="train.py", method="waterfill")
     assert [node.computes_s for node in plan.nodes] == pytest.approx([60, 60])
@@ -90,7 +107,7 @@ def test_what_a_file_says_of_a_node_goes_before_the_program(measured):
     [
         (
             {"method": "best"},
-            "--method best: it must be one of auto, nothing, ilp, greedy, lp, waterfill, overlap, joint",
+            "--method best: it must be one of auto, nothing, equal, ilp, greedy, lp, waterfill, overlap, joint",
         ),
         ({"traffic": "radio"}, "--traffic radio: it must be one of ring, server, pipeline"),
         ({"epochs": 0}, "--epochs 0: it must be a whole number of at least 1"),

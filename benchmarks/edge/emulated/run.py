@@ -20,7 +20,7 @@ from environment import known, stamp, write  # noqa: E402  a script's siblings a
 
 from nfold.verbs.run_folder.folder import RunFolder  # noqa: E402
 
-METHODS = ("nothing", "greedy", "ilp", "waterfill", "overlap", "joint")
+METHODS = ("nothing", "equal", "greedy", "ilp", "waterfill", "overlap", "joint")
 LEARNT = 0.5
 """Mean loss of an epoch; from then on a model counts as trained."""
 TIMEOUT_S = 580.0
@@ -48,21 +48,21 @@ class Setting:
 
 THESIS = (0.1, 0.2, 0.4, 0.8)
 SIX = (0.1, 0.1, 0.2, 0.2, 0.4, 0.8)
-MOST_ON_SLOWEST = (3000, 1500, 750, 750)
-SIX_DOWN = (2400, 1200, 900, 600, 450, 450)
+MOST_ON_SLOWEST = (1500, 750, 375, 375)
+SIX_DOWN = (1200, 600, 450, 300, 225, 225)
 SETTINGS = {
     "four boards, most data on the slowest": Setting(THESIS, (10, 50, 50, 50), MOST_ON_SLOWEST),
-    "the same, large batches": Setting(THESIS, (10, 50, 50, 50), MOST_ON_SLOWEST, batch=1500),
+    "the same, large batches": Setting(THESIS, (10, 50, 50, 50), MOST_ON_SLOWEST, batch=750),
     "the same, quick links": Setting(THESIS, (100, 100, 100, 100), MOST_ON_SLOWEST),
     "the same, slow links": Setting(THESIS, (5, 10, 10, 10), MOST_ON_SLOWEST),
     "the same, a larger model": Setting(THESIS, (10, 50, 50, 50), MOST_ON_SLOWEST, width=256),
-    "equal data": Setting(THESIS, (10, 50, 50, 50), (1500, 1500, 1500, 1500)),
+    "equal data": Setting(THESIS, (10, 50, 50, 50), (750, 750, 750, 750)),
     "equal speed": Setting((0.3, 0.3, 0.3, 0.3), (10, 50, 50, 50), MOST_ON_SLOWEST),
-    "all data on the slowest": Setting(THESIS, (50, 50, 50, 50), (5970, 10, 10, 10)),
-    "data where speed is": Setting(THESIS, (50, 50, 50, 50), (400, 800, 1600, 3200)),
+    "all data on the slowest": Setting(THESIS, (50, 50, 50, 50), (2970, 10, 10, 10)),
+    "data where speed is": Setting(THESIS, (50, 50, 50, 50), (200, 400, 800, 1600)),
     "six boards, most data on the slowest": Setting(SIX, (5, 10, 20, 50, 50, 100), SIX_DOWN),
     "the same six, quick links": Setting(SIX, (100,) * 6, SIX_DOWN),
-    "six, equal data": Setting(SIX, (5, 10, 20, 50, 50, 100), (1000,) * 6),
+    "six, equal data": Setting(SIX, (5, 10, 20, 50, 50, 100), (500,) * 6),
 }
 
 
@@ -73,7 +73,7 @@ def main() -> None:
         "--settings", nargs="*", type=int, default=list(range(len(SETTINGS))), help="by number, from 0"
     )
     options.add_argument("--methods", nargs="*", default=list(METHODS), choices=METHODS)
-    options.add_argument("--epochs", type=int, default=5)
+    options.add_argument("--epochs", type=int, default=10)
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         for number in chosen.settings:

@@ -134,6 +134,7 @@ def build_parser() -> "argparse.ArgumentParser":
         emulate_command,
         place_command,
         plan_command,
+        resume_command,
         train_command,
     )
     from nfold.cli.watching import (
@@ -156,6 +157,7 @@ def build_parser() -> "argparse.ArgumentParser":
     for command in (
         demo_command,
         train_command,
+        resume_command,
         compare_command,
         plan_command,
         why_command,

@@ -30,7 +30,7 @@ def add_parser(commands: Any) -> None:
         "--method",
         metavar="M",
         default=argparse.SUPPRESS,
-        help="auto, nothing, ilp, greedy, lp, waterfill, overlap or joint; auto unless given",
+        help="auto, nothing, equal, ilp, greedy, lp, waterfill, overlap or joint; auto unless given",
     )
     parser.add_argument(
         "--traffic",

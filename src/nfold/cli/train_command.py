@@ -12,6 +12,8 @@ from nfold.cli.started_together import first_or_alone
 from nfold.errors import PlanError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from nfold.cli.terminal import TerminalObserver
     from nfold.verbs.running.run import Run
 
@@ -51,22 +53,27 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    from nfold.cli.terminal import TerminalObserver
-    from nfold.errors import Terminated
-    from nfold.launch.stopping import own_process
-
     if parsed.program is None and parsed.resume is None:
         raise PlanError("give a script to train, or --resume RUN to go on with a run")
     if parsed.go_on and parsed.resume is not None:
         raise PlanError("--go-on and --resume say the same: leave one of them out")
     if parsed.dry_run:
         return _show_dry_run(parsed)
+    return play(parsed, _train)
+
+
+def play(parsed: argparse.Namespace, train: "Callable[[argparse.Namespace, TerminalObserver, float], Run]") -> int:
+    """Train, show how that goes, and say what came of it; return the exit code."""
+    from nfold.cli.terminal import TerminalObserver
+    from nfold.errors import Terminated
+    from nfold.launch.stopping import own_process
+
     if parsed.is_process:
         own_process()
     observer, begun = TerminalObserver(), begun_s(with_process=parsed.is_process)
     try:
         with only_result_on_stdout(parsed), observer.shown():
-            done = _train(parsed, observer, begun)
+            done = train(parsed, observer, begun)
     except Terminated as stop:
         print(f"nfold: stopped. {stop}", file=sys.stderr, flush=True)
         return EXIT_STOPPED

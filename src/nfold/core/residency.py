@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from nfold.core.text.units import count
 from nfold.errors import ClusterError
 
-Method = Literal["auto", "nothing", "ilp", "greedy", "lp", "waterfill", "overlap", "joint"]
+Method = Literal["auto", "nothing", "equal", "ilp", "greedy", "lp", "waterfill", "overlap", "joint"]
 Moving = Literal["nothing", "before training", "while training"]
 METHODS: tuple[Method, ...] = get_args(Method)
 TrafficKind = Literal["ring", "server", "pipeline"]

@@ -1,6 +1,5 @@
 """The agents of a job, as its coordinator sees them: who has come, what each holds, how members on them ended."""
 
-import queue
 import threading
 import time
 from collections import deque
@@ -14,8 +13,10 @@ from nfold.errors import ClusterError, NfoldError, WorkerLost
 from nfold.hosts.host_agent import (
     HostAgent,
     ended_early,
-    free_place,
     give,
+    place_of,
+    program_order,
+    reply_of,
     tell_late,
     tell_skew,
     tell_versions,
@@ -48,6 +49,7 @@ class AgentPool:
         torch_comes: bool = False,
         leave_s: float = 0.0,
         hosts: HostRange | None = None,
+        hold_s: float = 0.0,
         came: Callable[[HostAgent], None] = lambda agent: None,
         leaves: Callable[[int, str], None] = lambda member, why: None,
         taken: Callable[[HostAgent], None] = lambda agent: None,
@@ -60,13 +62,14 @@ class AgentPool:
         torch_comes: whether hosts get a torch of their own for the job, so that the one that they have does not matter.
         leave_s: how long members may take at least to leave, where they are given time to.
         hosts: how many may take part, where they come and go while the job lasts; None: those that it begins with.
+        hold_s: how long agents and members wait for another coordinator when this one is gone; see `hold`.
         came: is told of each agent that holds the program and is not among the first; see `next_ready`.
         leaves: is told of each member whose host wants it to leave in order, and why.
         taken: is told of each agent that is gone because its host was taken away.
         clock: gives seconds.
         """
         self._taken = taken
-        self._torch_comes, self._leave_s = torch_comes, leave_s
+        self._torch_comes, self._leave_s, self._hold_s = torch_comes, leave_s, hold_s
         self._hosts, self._came, self._leaves = hosts, came, leaves
         self._output, self._say, self._lost, self._clock = output, say, lost, clock
         self._agents: dict[int, HostAgent] = {}
@@ -78,6 +81,8 @@ class AgentPool:
         self._archive: Archive | None = None
         self._program: Message | None = None
         """The order that brings the program, once it is given."""
+        self._holding: Message | None = None
+        """The order to hold, once it is given."""
         self._first, self._ready = list[HostAgent](), deque[HostAgent]()
         self._come: set[int] = set()
         self._changed = threading.Condition()
@@ -106,7 +111,7 @@ class AgentPool:
                 channel.close()
                 self._changed.notify_all()
                 return None
-            place = hello["place"] if hello["place"] is not None else free_place(self._agents)
+            place = place_of(hello, self._agents)
             name = unique_name(name, (*self._agents.values(), *self.lost))
             now = time.time()
             agent = self._agents[place] = HostAgent(
@@ -116,8 +121,8 @@ class AgentPool:
             if skewed := tell_skew(agent):
                 self._say(skewed)
             self._come.add(place)
-            if self._program is not None:
-                give(agent, self._program)
+            for order in filter(None, (self._holding, self._program)):
+                give(agent, order)
             self._changed.notify_all()
         return agent
 
@@ -127,8 +132,9 @@ class AgentPool:
             return "the job has all the hosts that it asked for"
         if self._hosts is not None and len(self.here()) >= self._hosts.most:
             return f"the job has all the {self._hosts.most} hosts that --nodes {self._hosts} allows"
-        if hello["place"] in self._agents and not self._agents[hello["place"]].gone:
-            return f"place {hello['place']} is filled by {self._agents[hello['place']].name} already"
+        there_already = None if hello.get("returns") else self._agents.get(hello["place"])
+        if there_already is not None and not there_already.gone:
+            return f"place {hello['place']} is filled by {there_already.name} already"
         own, there = own_versions(), facts.versions
         if there == own or (self._torch_comes and replace(there, torch=own.torch) == own):
             return ""
@@ -206,14 +212,8 @@ class AgentPool:
         deadline_s = self._clock() + within_s
         with self._changed:
             self._archive = archive
-            self._program = {
-                "do": "program",
-                "digest": archive.digest,
-                "script": archive.script,
-                "function": function,
-                "lock": codec.encode(archive.lock) if archive.lock else None,
-                "leaves_in_order": self._hosts is not None,
-            }
+            told = {"leaves_in_order": self._hosts is not None, "hold_s": self._hold_s}
+            self._program = {**program_order(archive, function), **told}
             for agent in self._agents.values():
                 give(agent, self._program)
         while self._clock() < deadline_s and not is_called_off():
@@ -233,6 +233,13 @@ class AgentPool:
     def _without_program(self) -> list[str]:
         return [agent.name for agent in self._first if not agent.holds_program]
 
+    def hold(self, resume: str) -> None:
+        """Let agents wait for another coordinator, if this one is lost; people are told to type `resume` then."""
+        with self._changed:
+            self._holding = {"do": "hold", "for_s": self._hold_s, "resume": resume}
+            for agent in self._agents.values():
+                give(agent, self._holding)
+
     # Meeting
 
     def ask(self, orders: Mapping[int, Message], within_s: float) -> dict[int, Message]:
@@ -241,19 +248,10 @@ class AgentPool:
         Raises:
             ClusterError: one is gone, says that it cannot, or does not answer in time.
         """
-        agents = {place: self._agents[place] for place in orders}
-        for place, agent in agents.items():
-            give(agent, orders[place])
-        deadline_s, replies = self._clock() + within_s, {}
-        for place, agent in agents.items():
-            try:
-                replies[place] = agent.replies.get(timeout=max(0.0, deadline_s - self._clock()))
-            except queue.Empty:
-                why = agent.gone or f"it did not answer within {seconds(within_s)}"
-                raise ClusterError(f"{agent.name}: {why}") from None
-            if replies[place]["is"] == "failed":
-                raise ClusterError(f"{agent.name}: {replies[place]['why']}")
-        return replies
+        for place, order in orders.items():
+            give(self._agents[place], order)
+        deadline_s = self._clock() + within_s
+        return {place: reply_of(self._agents[place], deadline_s - self._clock(), within_s) for place in orders}
 
     # Members
 

@@ -6,14 +6,19 @@ import queue
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from nfold.core import codec
 from nfold.core.text.units import count, seconds
 from nfold.errors import ClusterError
 from nfold.hosts.host_facts import HostFacts, Versions
 from nfold.hosts.manager import Manager, PlaceState
+from nfold.hosts.program_files.archive import Archive
 from nfold.runtime.control.channel import ChannelClosed, Message, SocketChannel
 
 SKEW_S = 60.0
 """Clocks that differ by more are told of."""
+
+RETURNED = 1 << 20
+"""Place of the first agent that came back, and of those behind it."""
 
 
 @dataclass(slots=True)
@@ -46,9 +51,14 @@ class HostAgent:
     """What it answered to orders that are waited for."""
 
 
-def free_place(taken: Collection[int]) -> int:
-    """Return the first number that is not taken."""
-    return next(number for number in itertools.count() if number not in taken)
+def place_of(hello: Message, taken: Collection[int]) -> int:
+    """Return the place of an agent that has come: as it says, or the first that is not taken.
+
+    Who has served another coordinator of the run before comes behind all that a manager of this one may start.
+    """
+    if hello.get("returns"):
+        return next(number for number in itertools.count(RETURNED + (hello["place"] or 0)) if number not in taken)
+    return hello["place"] if hello["place"] is not None else next(n for n in itertools.count() if n not in taken)
 
 
 def unique_name(name: str, others: Iterable[HostAgent]) -> str:
@@ -62,6 +72,29 @@ def give(agent: HostAgent, order: Message) -> None:
     """Give an order; one who is gone is found out by who hears it."""
     with contextlib.suppress(ChannelClosed):
         agent.channel.send(order)
+
+
+def program_order(archive: Archive, function: str) -> Message:
+    """Return the order that brings a program to a host, its files apart."""
+    lock = codec.encode(archive.lock) if archive.lock else None
+    named = {"digest": archive.digest, "script": archive.script, "function": function}
+    return {"do": "program", **named, "lock": lock}
+
+
+def reply_of(agent: HostAgent, left_s: float, within_s: float) -> Message:
+    """Wait for an agent's reply, of `within_s` seconds in all for as many as are left.
+
+    Raises:
+        ClusterError: it is gone, says that it cannot, or does not answer in time.
+    """
+    try:
+        reply = agent.replies.get(timeout=max(0.0, left_s))
+    except queue.Empty:
+        why = agent.gone or f"it did not answer within {seconds(within_s)}"
+        raise ClusterError(f"{agent.name}: {why}") from None
+    if reply["is"] == "failed":
+        raise ClusterError(f"{agent.name}: {reply['why']}")
+    return reply
 
 
 def tell_skew(agent: HostAgent) -> str:

@@ -13,6 +13,7 @@ from nfold.core.text.cluster_file import read_cluster
 from nfold.errors import ClusterError
 from nfold.launch.child import describe_exit
 from nfold.launch.emulation import EmulatedCluster, FaultClock, emulated, parse_fault
+from nfold.launch.emulation.attendance import refuse_attendance
 from nfold.launch.emulation.namespaces import DEVICE
 from nfold.launch.emulation.node_command import NodeCommand
 from nfold.launch.stopping import hearing
@@ -65,12 +66,14 @@ def emulate(
 
     Raises:
         ClusterError: the cluster cannot be read or emulated, it has too little memory, or a fault makes no sense.
+        PlanError: a fault lets a node come or go.
         KeyboardInterrupt: Ctrl-C; nothing is left running.
     """
     declared = cluster if isinstance(cluster, Cluster) else read_cluster(cluster)
     if not command:
         raise ClusterError("no command was given. Write it after --, as in: nfold emulate cluster.toml -- python a.py")
     faults = [parse_fault(text, declared) for text in fault]
+    refuse_attendance(faults, len(declared.nodes))
     names = [node.name for node in declared.nodes]
     events: Events = queue.SimpleQueue()
 

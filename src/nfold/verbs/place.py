@@ -60,7 +60,7 @@ def place(cluster: str | Path | Cluster, asked: PlaceOptions, wishes: Wishes) ->
         cluster: nodes, of which some say how many samples live there; or its file.
         program: is measured on this machine; unless given, nodes say how fast they train.
         epochs: of the run; 10 unless given.
-        method: auto, nothing, ilp, greedy, lp, waterfill, overlap or joint.
+        method: auto, nothing, equal, ilp, greedy, lp, waterfill, overlap or joint.
         traffic: how gradients are summed, ring or server; or `pipeline`, whose stages pass on activations instead.
         batch: samples of a step; the program's, or 128, unless given.
         batch_up_to: the largest batch that is allowed; only the one that was asked for, unless given.

@@ -18,8 +18,10 @@ from nfold.verbs.options.keywords import takes_options
 from nfold.verbs.options.option_checks import Options, Wishes, check_faults, check_out
 from nfold.verbs.run_folder.files import MODEL
 from nfold.verbs.run_folder.folder import RunFolder
+from nfold.verbs.run_folder.held_hosts import forget_held
 from nfold.verbs.run_folder.missed_best import keep_missed_best
 from nfold.verbs.running.going_on import resumed_of, resumed_options
+from nfold.verbs.running.held_run import hosts_back
 from nfold.verbs.running.observer import NullObserver, Observer
 from nfold.verbs.running.run import Run, run_of
 from nfold.verbs.running.run_job import Job
@@ -183,20 +185,63 @@ def resume(path: str | Path, asked: ResumeOptions, wishes: Wishes) -> Run:
     return _go_on(folder, asked.program, wishes, observer, begun_s)
 
 
-def _go_on(folder: RunFolder, program: str | Path | None, wishes: Wishes, observer: Observer, begun_s: float) -> Run:
+def resume_held(path: str | Path, *, observer: Observer | None = None, begun_s: float | None = None) -> Run:
+    """Go on with a run whose command is gone, on its hosts, which hold, from the step that they hold.
+
+    Args:
+        path: the run's folder.
+        observer: is shown what happens.
+        begun_s: when the ledger of what is added begins, by time.perf_counter(); None: now.
+
+    Raises:
+        PlanError: its command is not gone, or no host holds.
+        NfoldError: as `resume` does.
+    """
+    folder = RunFolder.open(path)
+    refuse_while_loading("resume")
+    folder.lock()
+    begun = time.perf_counter() if begun_s is None else begun_s
+    return _go_on(folder, None, {}, observer or NullObserver(), begun, must_hold=True)
+
+
+def _go_on(
+    folder: RunFolder,
+    program: str | Path | None,
+    wishes: Wishes,
+    observer: Observer,
+    begun_s: float,
+    *,
+    must_hold: bool = False,
+) -> Run:
     """Go on with a run whose folder is locked."""
     try:
         refuse_unkept(folder.path, folder.record())
         folder.clear_halves()
+        held, back = hosts_back(folder, wishes, observer.noted, must_hold=must_hold)
         steps_done = folder.last_step
-        options, resumed = resumed_of(folder, wishes)
+        if held and (complete := _complete_run(folder, wishes)):
+            forget_held(folder.path)
+            folder.release()
+            return complete
+        wishes = {**held.wishes, **wishes} if held else wishes
+        options, resumed = resumed_of(folder, wishes, len(back))
         source = _source_of(folder, program)
     except BaseException:
         folder.release()
         raise
     if not resumed.checkpoint:
         observer.noted(_tell_anew(folder, steps_done))
-    job = Job(source, options, observer, folder=folder, resumed=resumed, begun_s=begun_s, is_listed=True)
+    job = Job(
+        source,
+        options,
+        observer,
+        folder=folder,
+        resumed=resumed,
+        begun_s=begun_s,
+        is_listed=True,
+        held=held,
+        back=back,
+    )
     return play_to_end(job)
 
 

@@ -76,8 +76,8 @@ STEP_OF_399 = 1 + list(sample_order(400, epoch=0, seed=0)).index(399) // 16
         (
             [],
             [
-                "no command was given. The commands are demo, train, compare, plan, why, report, ps, top, logs, "
-                "scale, stop, emulate",
+                "no command was given. The commands are demo, train, resume, compare, plan, why, report, ps, top, "
+                "logs, scale, stop, emulate",
                 "--help",
             ],
         ),
@@ -87,6 +87,12 @@ STEP_OF_399 = 1 + list(sample_order(400, epoch=0, seed=0)).index(399) // 16
         (["plan", "faulty.py", "b.py"], ["'b.py' says nothing here", "nfold plan --help"]),
         (["train", "faulty.py", "--resume", "runs/x"], ["there is no run folder runs/x"]),
         (["train", "--resume", "runs/x"], ["there is no run folder runs/x"]),
+        (["resume", "runs/x"], ["there is no run folder runs/x"]),
+        (["resume", "."], [". holds no run", "job.json"]),
+        (
+            ["train", "faulty.py", "--on", "local", "--nodes", "2", "--hold-for", "5m"],
+            ["--hold-for 5m is for hosts that come and go. Add --nodes MIN:MAX"],
+        ),
         (["train", "--resume", "."], [". holds no run", "job.json"]),
         (["why", "runs/x"], ["there is no run folder runs/x"]),
         (["why", "."], [". holds no run", "report.json"]),

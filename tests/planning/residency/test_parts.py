@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scattered import boxes, random_boxes
 
 from nfold.errors import PlanError
+from nfold.planning.residency.methods.equal import equal_holdings
 from nfold.planning.residency.methods.greedy import greedy_holdings
 from nfold.planning.residency.methods.waterfilling import holdings_at, water_level
 from nfold.planning.residency.model.scenarios import SCENARIOS, Scenario, drawn
@@ -59,6 +60,15 @@ def test_few_transfers_and_near_ones_first():
     held, holds = np.array([10.0, 6, 0, 0, 0]), np.array([0.0, 0, 6, 6, 4])
     assert flows(held, holds, ["", "", "", "", ""]) == [Flow(0, 2, 6), Flow(1, 3, 6), Flow(0, 4, 4)]
     assert flows(held, holds, ["x", "y", "y", "", "x"]) == [Flow(0, 4, 4), Flow(1, 2, 6), Flow(0, 3, 6)]
+
+
+def test_equal_balance_looks_neither_at_speed_nor_at_links():
+    assert equal_holdings(boxes(held=[90, 0, 0], rate=[1, 5, 9], up=[1, 2, 3])) == pytest.approx([30, 30, 30])
+
+
+def test_equal_balance_keeps_to_pins_and_room_and_leaves_out_who_is_excluded():
+    asked = boxes(held=[50, 50, 0, 0], rate=[1, 1, 1, 0], up=[1] * 4, least=[0, 50, 0, 0], most=[100, 100, 10, 100])
+    assert equal_holdings(asked) == pytest.approx([40, 50, 10, 0])
 
 
 def test_greedy_gives_from_the_last_to_the_first():

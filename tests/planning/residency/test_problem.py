@@ -7,7 +7,8 @@ import pytest
 from scattered import boxes, cluster, demand
 
 from nfold.errors import ClusterError
-from nfold.planning.residency.model.problem import check, problem_of
+from nfold.planning.residency.best_place import place
+from nfold.planning.residency.model.problem import Handling, check, problem_of
 
 
 def asked(*nodes, **others):
@@ -19,6 +20,22 @@ def test_what_nodes_say_becomes_samples():
     found = problem.boxes
     assert (found.held.tolist(), found.least.tolist(), found.most.tolist()) == ([100, 0], [7, 0], [150, np.inf])
     assert (found.rate.tolist(), found.up.tolist()) == ([5, 2], [1000, 2000])
+
+
+def test_a_link_is_no_faster_than_the_processor_at_its_end():
+    slow = Handling(send_s=0.01, take_s=0.02, read_s=0.03)
+    problem = asked(("a", 100, 5, 8), ("b", 0, 2, 8), handling={"b": slow})
+    assert (problem.boxes.up.tolist(), problem.boxes.down.tolist()) == ([1000, 100], [1000, 50])
+
+
+@pytest.mark.parametrize("method", ["equal", "overlap"])
+def test_what_has_come_takes_longer_in_each_epoch(method):
+    nodes = ("a", 200, 5, 8e6), ("b", 0, 5, 8e6)
+    alike, slower = (place(asked(*nodes, handling={"b": Handling(read_s=s)}), method) for s in (0.0, 0.1))
+    assert [node.holds for node in slower.nodes] == [node.holds for node in alike.nodes] == [100, 100]
+    assert alike.cost.epoch_s == pytest.approx(20)
+    assert slower.cost.epoch_s == pytest.approx(30)
+    assert slower.nodes[1].computes_s == pytest.approx(30)
 
 
 def test_a_node_without_a_rate_of_its_own_has_the_programs():

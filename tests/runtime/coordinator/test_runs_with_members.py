@@ -2,94 +2,15 @@
 
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from elastic import CHUNKS, SCRIPT, Elastic
 from harness import difference, plain_loop
 from nets import program
 
-from nfold.program import Program, ProgramSource
-from nfold.verbs.options.option_checks import Options
+from nfold.program import ProgramSource
 from nfold.verbs.ranks.thread_ranks import threads_put_back
-from nfold.verbs.run_folder.folder import RunFolder
-from nfold.verbs.running.observer import NullObserver
-from nfold.verbs.running.run import Run, run_of
-from nfold.verbs.running.run_job import Job
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-CHUNKS = 4
-SCRIPT = """
-import sys
-sys.path.insert(0, {folder!r})
-import nets
-def program():
-    return nets.program("plain")
-"""
-
-
-class Told(NullObserver):
-    """Keeps what a user is told."""
-
-    def __init__(self) -> None:
-        self.plans: list[Any] = []
-        self.notes: list[str] = []
-
-    def planned(self, planned: Any, folder: Any) -> None:
-        self.plans.append(planned.plan)
-
-    def noted(self, text: str) -> None:
-        self.notes.append(text)
-
-
-class Elastic:
-    """A run of many steps, which its test leaves when it has seen enough."""
-
-    def __init__(self, source: Program | ProgramSource, folder: Path, **wishes: Any) -> None:
-        given = {"workers": 2, "strategy": "ring", "chunks": CHUNKS, "steps": 10**6, "checkpoint_every": 10**6} | wishes
-        self.told = Told()
-        options = Options(evaluate=False, **given)
-        self.job = Job(source, options, self.told, folder=RunFolder.create(folder, ""), lockstep=True)
-        self._steps: Iterator[Any] = self.job.play()
-        self.step = 0
-
-    def train(self, steps: int) -> None:
-        """Play steps."""
-        for _ in range(steps):
-            self.step = next(self._steps).step
-
-    def until_planned(self, count: int) -> Any:
-        """Train until so many plans were made; return the last one."""
-        while len(self.told.plans) < count:
-            self.train(1)
-        return self.told.plans[-1]
-
-    def until_noted(self, text: str) -> str:
-        """Train until the user is told something."""
-        while not any(text in note for note in self.told.notes):
-            self.train(1)
-        return next(note for note in self.told.notes if text in note)
-
-    def until_gone(self, *members: int) -> None:
-        """Train until nothing is left of some members."""
-        while set(members) & set(self.pids()):
-            self.train(1)
-
-    @property
-    def session(self) -> Any:
-        assert self.job.session is not None
-        return self.job.session
-
-    def pids(self) -> dict[int, int]:
-        """Processes that run, by member."""
-        members = self.session._launcher._members.items()
-        return {member: asked.child.pid for member, asked in members if asked.child is not None}
-
-    def end(self) -> Run:
-        """Leave the loop."""
-        self._steps.close()  # type: ignore[attr-defined]
-        return run_of(self.job)
 
 
 def one_device(steps: int, net: str = "plain") -> Any:

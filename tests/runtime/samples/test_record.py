@@ -120,3 +120,10 @@ def test_bytes_that_break_off_are_no_item(item, data):
         item_of_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
     with pytest.raises(InternalError):
         item_of_bytes(whole + b"?")
+
+
+def test_a_tensor_with_other_bytes_than_its_shape_has_is_no_item():
+    whole = item_to_bytes(torch.zeros(2, dtype=torch.uint8), "it")
+    assert item_of_bytes(whole).tolist() == [0, 0]
+    with pytest.raises(InternalError, match=r"shape \(9,\)"):
+        item_of_bytes(whole.replace(b"uint8 2 1", b"uint8 9 1"))

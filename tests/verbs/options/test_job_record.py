@@ -23,7 +23,16 @@ EARLIER = {
 
 def test_a_record_of_an_earlier_version_is_read_whole():
     record = codec.loads(JobRecord, json.dumps(EARLIER))
-    added = {"on": None, "tls": False, "transport": "tcp", "env": None, "place": None, "tensorboard": None}
+    added = {
+        "nodes": None,
+        "listen": None,
+        "on": None,
+        "tls": False,
+        "transport": "tcp",
+        "env": None,
+        "place": None,
+        "tensorboard": None,
+    }
     assert codec.encode(record) == {**EARLIER, **added}
 
 
@@ -53,3 +62,12 @@ def test_what_mpi_has_started_mpi_starts_again(on, begins, tmp_path):
     record = replace(recorded(Options(workers=2), 2, 0, tmp_path), on=on)
     assert resume_command(tmp_path, record) == f"{begins} --resume {tmp_path}"
     assert resume_command(tmp_path, None) == f"nfold train --resume {tmp_path}"
+
+
+@pytest.mark.parametrize(
+    ("asked", "flags"),
+    [({"on": "local"}, "--nodes 1:4"), ({"listen": "n1:7000"}, "--nodes 1:4 --listen n1:7000")],
+)
+def test_hosts_that_came_and_went_come_and_go_again(asked, flags, tmp_path):
+    record = recorded(Options(nodes="1:4", **asked), 3, 0, tmp_path)
+    assert resume_command(tmp_path, record) == f"nfold train --resume {tmp_path} {flags}"

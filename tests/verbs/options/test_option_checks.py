@@ -1,5 +1,7 @@
 """What may be asked of a run, from Python too, where any type may be given."""
 
+from dataclasses import replace
+
 import numpy
 import pytest
 
@@ -26,7 +28,10 @@ from nfold.verbs.train import plan
         ({"first_step_within": "300"}, "first_step_within is '300': it must be a number of seconds"),
         ({"first_step_within": float("nan")}, "first_step_within is nan: it must be a number of seconds"),
         ({"out": 5}, "out is 5: it must be the path of a folder"),
-        ({"place": "best"}, "unknown --place 'best'. Use one of: auto, nothing, ilp, greedy, lp, waterfill, overlap"),
+        (
+            {"place": "best"},
+            "unknown --place 'best'. Use one of: auto, nothing, equal, ilp, greedy, lp, waterfill, overlap",
+        ),
         ({"place": "auto", "servers": 1, "strategy": "ps"}, "--place lets ranks train on what lives on their nodes"),
         ({"emulate": 5}, "emulate is 5: it must be a cluster, or the path of its file"),
         (
@@ -93,6 +98,29 @@ def test_hosts_that_come_and_go():
     assert Options(on="local", nodes="3").num_hosts == 3
 
 
+def test_emulated_nodes_that_come_and_go(tmp_path):
+    (tmp_path / "c.toml").write_text('[[node]]\nname = "n"\ncount = 4\n')
+    options = Options(emulate=tmp_path / "c.toml", nodes="1:4", fault=["join n-1@5s", "kill n-0@3s"])
+    assert (options.workers, options.rank_nodes) == (3, ("n-0", "n-2", "n-3"))
+    assert options.member_nodes == ("n-0", "n-2", "n-3", "n-1")
+    settings = options.settings()
+    assert [node.name for node in settings.cluster.nodes] == ["n-0", "n-2", "n-3"]
+    assert (settings.nodes, settings.default_chunks, str(settings.hosts)) == (options.rank_nodes, 4, "1:4")
+
+
+def test_hosts_that_come_and_go_hold_for_a_while():
+    asked = {"on": "local", "nodes": "2:8"}
+    times = [Options(**asked, hold_for=given).hold_s for given in (None, "30m", 5, "0", 0)]
+    assert times == [600.0, 1800.0, 5.0, 0.0, 0.0]
+    assert Options(on="local", nodes=2).hold_s == 0.0
+    assert "--hold-for 30m" in Options(**asked, hold_for="30m").typed_hosts
+
+
+def test_a_run_whose_hosts_held_begins_with_all_that_are_back():
+    back = replace(Options(on="local", nodes="2:8"), nodes=5, workers=5)
+    assert (back.num_hosts, back.num_asked, str(back.hosts)) == (5, 8, "2:8")
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -104,6 +132,8 @@ def test_hosts_that_come_and_go():
         ({"nodes": "2:8", "workers": 4}, "each host has one rank, a worker. Leave out -n"),
         ({"nodes": "2:8", "servers": 1}, "Leave out -n and --servers"),
         ({"nodes": "1:8", "strategy": "single"}, "--strategy single trains on one host"),
+        ({"nodes": "2:8", "hold_for": "soon"}, "--hold-for soon: it must be a time"),
+        ({"nodes": "2", "hold_for": "5m"}, "--hold-for 5m is for hosts that come and go. Add --nodes MIN:MAX"),
         ({"nodes": "2:8", "chunks": 4}, "a batch has 4 chunks, .* Use --nodes 2:4"),
     ],
 )

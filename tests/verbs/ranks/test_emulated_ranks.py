@@ -6,7 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from nfold.core.text.cluster_file import parse_cluster
 from nfold.errors import ClusterError
+from nfold.launch.emulation.faults import parse_fault
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.verbs.options.option_checks import Options
@@ -34,7 +36,40 @@ def test_the_coordinator_is_told_whom_a_fault_kills_before_it_does(tmp_path, mon
         ]
 
 
-def test_who_has_no_node_cannot_join():
-    ranks = EmulatedRanks(SimpleNamespace(), ("n-0", "n-1"), SimpleNamespace())  # type: ignore[arg-type]
-    with pytest.raises(ClusterError, match="member 2 has no node: the job began with 2 on the emulated cluster"):
+@pytest.fixture
+def three(tmp_path):
+    """Ranks on two of three nodes, which may come and go; and what the coordinator is told."""
+    (tmp_path / "c.toml").write_text('[[node]]\nname = "n"\ncount = 3\nuplink = "1 Gbit/s"\n')
+    options = Options(emulate=tmp_path / "c.toml", nodes="1:3", fault=["join n-2@1s"])
+    events = queue.SimpleQueue()
+    box = SimpleNamespace(
+        cluster=options.emulated,
+        address=lambda node: f"10.77.0.{node[-1]}",
+        delay_s=lambda there, here: 0.002,
+        enter=lambda node, command: [node, *command],
+    )
+    return EmulatedRanks(box, options.rank_nodes, options.faults, lambda text: None, events), events
+
+
+def fault(text):
+    cluster = parse_cluster('[[node]]\nname = "n"\ncount = 3\nuplink = "1 Gbit/s"\n', "c.toml")
+    return parse_fault(text, cluster)
+
+
+def test_a_node_that_joins_gets_the_member_that_is_started_next(three):
+    ranks, events = three
+    with pytest.raises(ClusterError, match=r"member 2 has no node: each node .* come when a --fault lets them join"):
         ranks.place(2, ["run"])
+    ranks.warn(fault("join n-2@1s"))
+    assert events.get_nowait().node.name == "n-2"
+    delays = "10.77.0.0=0.002,10.77.0.1=0.002"
+    assert ranks.place(2, ["run"]) == ["n-2", "run", "--host", "10.77.0.2", "--delays", delays]
+
+
+def test_the_member_that_came_last_leaves_its_node(three):
+    ranks, events = three
+    ranks.warn(fault("leave n-1@1s"))
+    ranks.warn(fault("join n-1@2s"))
+    ranks.place(2, ["run"])
+    ranks.warn(fault("leave n-1@3s"))
+    assert [events.get_nowait() for _ in range(3)][::2] == [ev.ReleaseWanted(1), ev.ReleaseWanted(2)]

@@ -90,7 +90,7 @@ class LastingOptions:
     place: str | None = option(
         None,
         "where data live on nodes, as nfold.local_data or the samples of --emulate say: what moves to whom, and who "
-        "trains; auto, nothing (unless given), greedy, ilp, lp, waterfill, overlap or joint",
+        "trains; auto, nothing (unless given), equal, greedy, ilp, lp, waterfill, overlap or joint",
         "METHOD",
         choices=METHODS,
     )
@@ -137,6 +137,12 @@ class RunOptions(JobOptions):
     )
     hosts_within: float | str = option(
         600.0, "give up when the hosts are not there in time: 90 (seconds), 30m, 3h; 10m unless given", "TIME"
+    )
+    hold_for: float | str | None = option(
+        None,
+        "with --nodes MIN:MAX: how long hosts wait for nfold resume RUN when this command dies; 10m unless given, "
+        "0: they end with it",
+        "TIME",
     )
     hosts_for: float | str | None = option(
         None, "with --on slurm or yarn: how long hosts are wanted; what partition or queue gives unless given", "TIME"

@@ -9,6 +9,7 @@
     start          -->                  starts the process of a member, which dials the coordinator by itself
                    <--     ended        how a member ended
                    <--     output       what members print
+    hold           -->                  waits that long for another coordinator when this one is gone, with its members
     listen         -->     listening    opens a port, as a rank would
     connect        -->     connected    to the other agents
     probe          -->     probed       how fast bytes move to another one
@@ -18,7 +19,8 @@
                    <--     leaving      it was told to end by its host, and does so, or, where the job can go on without
                                         it, waits for `stop`
 
-When the coordinator is gone, so are the members, and the agent. It imports nothing heavy.
+When the coordinator is gone, so are the members, and the agent, unless it was told to hold: then it dials until another
+one lets it in, and says in its hello which members it has. It imports nothing heavy.
 """
 
 import contextlib
@@ -32,6 +34,7 @@ from typing import Any
 
 from nfold.core import codec
 from nfold.errors import ClusterError, TransportError
+from nfold.hosts.agent.holding import Holding
 from nfold.hosts.agent.meeting import Meeting
 from nfold.hosts.host_facts import facts_of_this_host
 from nfold.hosts.program_files.lock_file import LockFile
@@ -44,6 +47,7 @@ from nfold.launch.stopping import hearing
 from nfold.launch.template import Template
 from nfold.machine.user_folders import cache_folder
 from nfold.runtime.control.channel import ChannelClosed, Message, SocketChannel, connect
+from nfold.runtime.control.returning_channel import DIAL_AGAIN_S
 from nfold.runtime.rank.heartbeat import Heartbeat
 from nfold.transport.connecting.listener import Address
 from nfold.transport.connecting.token_proof import AGENT
@@ -90,19 +94,42 @@ class Agent:
         self._wanted: Message = {}
         self._is_leaving = False
         self._mpi = mpi
+        self._holding = Holding(lambda: connect(*address, settings.token, AGENT, DIAL_AGAIN_S))
+        self._members: dict[int, threading.Thread] = {}
+        """Those that run, and who waits for their end."""
         self._template: Template | None = None
         self._launcher: LocalLauncher | None = None
         self._meeting: Meeting | None = None
 
     def run(self) -> int:
         """Obey until told to stop; return the exit code. Nothing that it started is left."""
+        try:
+            while (code := self._serve()) is None:
+                self._channel.close()  # so that nothing seems to be heard there
+                channel = None if self._is_leaving else self._holding.another()
+                if channel is None:
+                    return EXIT_LOST
+                self._channel = channel
+            return code
+        finally:
+            self._end_members(0.0)
+            if self._meeting is not None:
+                self._meeting.close()
+            self._environments.close()
+            self._channel.close()
+
+    def _serve(self) -> int | None:
+        """Obey one coordinator; return the exit code, None where its connection has ended."""
         Heartbeat(self._channel)
         settings = self._settings
         facts = facts_of_this_host(sys.executable, settings.most_cores, settings.most_memory_bytes)
+        told: Message = {"place": settings.place, "name": settings.name, "facts": codec.encode(facts)}
+        told |= {"returns": self._holding.has_lost, "members": sorted(self._members)}
         try:
-            self._send("agent", place=settings.place, name=settings.name, facts=codec.encode(facts))
+            self._send("agent", **told)
             while True:
                 order, blob = self._channel.receive()
+                self._holding.heard()
                 if order["do"] == "refuse":
                     print(f"nfold agent: {order['why']}", file=sys.stderr, flush=True)
                     return EXIT_REFUSED
@@ -112,13 +139,12 @@ class Agent:
                     return EXIT_DONE
                 self._obey(order, blob)
         except ChannelClosed:
-            return EXIT_LOST
-        finally:
-            self._end_members(0.0)
-            if self._meeting is not None:
-                self._meeting.close()
-            self._environments.close()
-            self._channel.close()
+            return None
+
+    def lose_input(self) -> None:
+        """End, since who started this agent has hung up, unless it is to hold: then its command may be gone alone."""
+        if not self._holding.is_possible:
+            self.leave(in_order=False)
 
     def leave(self, *, in_order: bool = True) -> None:
         """End, since the host wants it to; from a signal, so that it may interrupt anything.
@@ -137,6 +163,7 @@ class Agent:
         if is_first and in_order and self._wanted.get("leaves_in_order"):
             print("nfold agent: leaving after the step under way; a second time: at once", file=sys.stderr, flush=True)
         else:
+            self._holding.end()
             self._channel.close()  # ends `run`, which ends the members
 
     def _obey(self, order: Message, blob: bytes) -> None:
@@ -150,6 +177,8 @@ class Agent:
                     self._start(order["member"])
                 case "release":
                     self._the_launcher.release(order["member"])
+                case "hold":
+                    self._holding.allow(order["for_s"], order["resume"])
                 case "listen":
                     self._meeting = Meeting(order["place"], self._channel.local_host, self._settings.token)
                     self._send("listening", address=self._meeting.address)
@@ -165,7 +194,15 @@ class Agent:
             self._send("failed", why=str(error))
 
     def _take_program(self, order: Message) -> None:
-        self._wanted = order
+        """Take a job's program. Of one that another coordinator has brought, members end; what starts them may stay."""
+        before, self._wanted = self._wanted, order
+        if self._launcher is not None and before == order:
+            for member in sorted(self._members):
+                self._launcher.release(member)
+            self._send("holds")
+            return
+        self._end_members(0.0)
+        self._launcher = self._template = None
         found = self._programs.find(order["digest"])
         if found is None:
             self._send("wants")
@@ -192,12 +229,17 @@ class Agent:
 
     def _hold(self, folder: Path, interpreter: str) -> None:
         script = folder / self._wanted["script"]
-        command = rank_command(script, self._wanted["function"], interpreter)
+        command = [*rank_command(script, self._wanted["function"], interpreter), *self._held_for()]
         begin, printed = self._ways_to_begin(script, interpreter)
         self._launcher = LocalLauncher(
             command, None, relay=self._relay, folder=folder, begin=begin, printed_for_all=printed
         )
         self._send("holds")
+
+    def _held_for(self) -> list[str]:
+        """What tells a rank how long to wait for another coordinator."""
+        hold_s = self._wanted["hold_s"]
+        return ["--hold-for", str(hold_s)] if hold_s else []
 
     def _ways_to_begin(self, script: Path, interpreter: str) -> tuple[Begin, int | None]:
         """Return what starts a member, in MPI or as a fork, and what is printed for all."""
@@ -213,15 +255,19 @@ class Agent:
         except OSError as error:
             self._send("ended", member=member, how=f"could not be started: {error.strerror}")
             return
-        threading.Thread(target=self._watch, args=(member,), name=f"nfold-watch-{member}", daemon=True).start()
+        watched = (member, self._channel)
+        watch = threading.Thread(target=self._watch, args=watched, name=f"nfold-watch-{member}", daemon=True)
+        self._members[member] = watch
+        watch.start()
 
-    def _watch(self, member: int) -> None:
+    def _watch(self, member: int, channel: SocketChannel) -> None:
+        """Tell the coordinator that had a member started how it ended: for another one its number means others."""
         while (how := self._the_launcher.ended(member, _LONG_S)) is None:
             pass
-        try:
-            self._send("ended", member=member, how=how)
-        except ChannelClosed:
-            return  # nobody is left to tell
+        if self._members.get(member) is threading.current_thread():
+            del self._members[member]
+        with contextlib.suppress(ChannelClosed):  # nobody is left to tell
+            channel.send({"is": "ended", "member": member, "how": how})
 
     def _relay(self, member: int | None, printed: bytes) -> None:
         try:
@@ -271,7 +317,7 @@ def serve(settings: AgentSettings, mpi: MpiProcess | None = None) -> int:
 def _leave_with_input(agent: Agent) -> None:
     """Who started the agent hangs up to end it: over ssh no signal would come."""
     sys.stdin.read()
-    agent.leave(in_order=False)
+    agent.lose_input()
 
 
 def _dial(settings: AgentSettings) -> tuple[SocketChannel, Address]:

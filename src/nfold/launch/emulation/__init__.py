@@ -5,6 +5,7 @@ namespaces, ip_and_tc   its network as commands, and what performs them
 shaping                 how fast and how late bytes leave a device
 cgroups, controllers    shares of cores and memory
 faults                  what shall go wrong, and when
+attendance              which nodes take part when, as faults let them
 node_command            a command on one node
 owners, clearing, watchdog    who owns which emulation, and what removes one whose owner is gone
 """

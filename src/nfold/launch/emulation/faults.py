@@ -4,6 +4,8 @@
     slow NODE FACTOR@TIME [for TIME]        it has that much of the cores that it had
     uplink NODE RATE@TIME [for TIME]        it sends at that rate; `downlink`: it receives
     partition NODE@TIME [for TIME]          nothing passes between it and the others, and nobody is told
+    join NODE@TIME                          it comes; it is not there before, or no more
+    leave NODE@TIME                         it says that it is to leave, and goes when the others can go on without it
 
 With `for`, what was before is put back after that time; where several hold at once, the last one that began.
 """
@@ -20,13 +22,22 @@ from nfold.core.cluster import Cluster, Node
 from nfold.core.text import quantities
 from nfold.errors import ClusterError
 
-Verb = Literal["kill", "slow", "uplink", "downlink", "partition"]
+Verb = Literal["kill", "slow", "uplink", "downlink", "partition", "join", "leave"]
 _FORMS: dict[Verb, str] = {
     "kill": "kill NODE@30s",
     "slow": "slow NODE 0.25@10s",
     "uplink": "uplink NODE 10Mbit@20s",
     "downlink": "downlink NODE 10Mbit@20s",
     "partition": "partition NODE@15s for 5s",
+    "join": "join NODE@50s",
+    "leave": "leave NODE@40s",
+}
+
+
+_LASTS: dict[str, str] = {
+    "kill": "what was killed does not come back by itself",
+    "join": "it stays until another fault says otherwise",
+    "leave": "it stays away until another fault says otherwise",
 }
 
 
@@ -110,8 +121,8 @@ def parse_fault(text: str, cluster: Cluster) -> Fault:
     if takes_value != (len(words) > 2):
         raise _error(text, "a value is missing" if takes_value else f"{' '.join(words[2:])!r} says nothing here", verb)
     at_text, has_end, for_text = when.partition(" for ")
-    if verb == "kill" and has_end:
-        raise _error(text, "what was killed does not come back", verb)
+    if verb in _LASTS and has_end:
+        raise _error(text, _LASTS[verb], verb)
     try:
         _check_link(verb, cluster.node(words[1]))
         return Fault(
@@ -167,6 +178,8 @@ def perform(moment: Moment, nodes: Nodes) -> None:
             nodes.set_downlink(node, value)
         case "partition":
             (nodes.part if fault else nodes.join)(node)
+        case "join" | "leave":
+            pass  # whoever is warned starts a process there, or lets one leave
 
 
 class FaultClock:
@@ -186,7 +199,8 @@ class FaultClock:
         nodes: what they are done to.
         say: is told of each when it happens, from the thread.
         clock: gives seconds.
-        warn: is told of each right before it begins: who notices what it does shall know by then why.
+        warn: is told of each right before it begins: who notices what it does shall know by then why. It lets nodes
+            join and leave.
         """
         self._nodes, self._say, self._clock, self._warn = nodes, say, clock, warn
         self._coming = deque(moments(faults))

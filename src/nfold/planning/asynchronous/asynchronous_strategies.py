@@ -18,7 +18,12 @@ from nfold.planning.costs.machines import machines_of
 from nfold.planning.costs.peak_memory import peak_memory_bytes
 from nfold.planning.inputs.facts import Facts, Proposal
 from nfold.planning.reductions.buckets import bounds, fill_buckets
-from nfold.planning.reductions.data_parallel import data_parallel, data_parallel_objection, serving_objection
+from nfold.planning.reductions.data_parallel import (
+    data_parallel,
+    data_parallel_objection,
+    even_owners,
+    serving_objection,
+)
 from nfold.planning.reductions.shares import cut_shares
 from nfold.planning.reductions.statistics_groups import statistics_groups
 
@@ -152,7 +157,8 @@ def _owners(proposal: Proposal) -> tuple[int, ...]:
 
 def _served(facts: Facts, asynchrony: Asynchrony) -> Iterator[Proposal]:
     for serving in _serving(facts):
-        yield replace(data_parallel(facts, _shared(facts, serving)), asynchrony=asynchrony)
+        owners = even_owners(facts.chunks or facts.workers, facts.workers)
+        yield replace(data_parallel(facts, owners, _shared(facts, serving)), asynchrony=asynchrony)
 
 
 def _serving(facts: Facts) -> Iterator[tuple[int, ...]]:

@@ -11,6 +11,7 @@ from nfold.planning.asynchronous.asynchronous_strategies import (
     AsynchronousParameterServer,
     StaleSynchronous,
 )
+from nfold.planning.costs.dealt_chunks import dealt_chunks
 from nfold.planning.hypergraph.hypergraph_strategy import CONTAINED as _OF_HYPERGRAPH
 from nfold.planning.hypergraph.hypergraph_strategy import ByHypergraph
 from nfold.planning.inputs.facts import Facts, Proposal
@@ -77,9 +78,10 @@ class Ring:
         return data_parallel_objection(facts)
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
-        members = tuple(range(facts.workers))
-        reductions = fill_buckets(facts.graph, members, "ring", bucket_bytes(facts))
-        yield data_parallel(facts, reductions if facts.workers > 1 else local_buckets(facts))
+        for owners in dealt_chunks(facts):
+            members = tuple(sorted(set(owners)))
+            summed = fill_buckets(facts.graph, members, "ring", bucket_bytes(facts))
+            yield data_parallel(facts, owners, summed if len(members) > 1 else local_buckets(facts, members[0]))
 
 
 class ParameterServer:
@@ -95,7 +97,7 @@ class ParameterServer:
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
         if facts.workers == 1 and not facts.servers:
-            yield data_parallel(facts, local_buckets(facts))
+            yield from Ring().propose(facts)
             return
         first = facts.workers if facts.servers else 0
         yield from _served(facts, dict.fromkeys(range(first, facts.workers + facts.servers), 1.0))
@@ -117,7 +119,7 @@ class Weighted:
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
         if facts.workers == 1:
-            yield data_parallel(facts, local_buckets(facts))
+            yield from Ring().propose(facts)
             return
         rates = link_rates(facts.cluster, facts.nodes[: facts.workers + facts.servers])
         best = best_shares(rates[: facts.workers], rates[facts.workers :])
@@ -171,8 +173,16 @@ def _resident_objection(name: str, facts: Facts) -> str | None:
 
 
 def _served(facts: Facts, weights: Mapping[int, float]) -> Iterator[Proposal]:
+    """Propose servers with these weights, among those with chunks and dedicated ones."""
+    for owners in dealt_chunks(facts):
+        serving = {rank: weight for rank, weight in weights.items() if rank in owners or rank >= facts.workers}
+        if any(serving.values()) and (len(set(owners)) > 1 or facts.servers):
+            yield from _in_rounds(facts, owners, serving)
+
+
+def _in_rounds(facts: Facts, owners: tuple[int, ...], weights: Mapping[int, float]) -> Iterator[Proposal]:
     """Propose servers with these weights, in few rounds and in many; a small model has no room for many."""
-    buckets = fill_buckets(facts.graph, tuple(range(facts.workers)), "server", bucket_bytes(facts))
+    buckets = fill_buckets(facts.graph, tuple(sorted(set(owners))), "server", bucket_bytes(facts))
     whole = facts.graph.update_scope == "parameter"
     seen: set[tuple[Reduction, ...]] = set()
     for rounds in SERVER_ROUNDS:
@@ -190,7 +200,7 @@ def _served(facts: Facts, weights: Mapping[int, float]) -> Iterator[Proposal]:
         )
         if reductions not in seen:
             seen.add(reductions)
-            yield data_parallel(facts, reductions)
+            yield data_parallel(facts, owners, reductions)
 
 
 def _rounds(facts: Facts, bucket: Reduction, rounds: int, num_serving: int) -> int:

@@ -6,6 +6,7 @@ from nfold.planning.inputs.chunk_counts import tell_filled
 from nfold.planning.inputs.facts import Facts, Proposal
 from nfold.planning.reductions.buckets import UNLIMITED_BYTES, fill_buckets
 
+_MOST_NAMED = 8
 NUM_BUCKETS = 4
 LEAST_BUCKET_BYTES, MOST_BUCKET_BYTES = 1 << 20, 25 << 20
 """A bucket is a fourth of the gradients within these bounds: enough to overlap, not so many that latency counts."""
@@ -57,16 +58,33 @@ def tell_too_few_chunks(workers: int, chunks: int) -> str:
     return f"{workers} workers cannot share {chunks} chunk{'s' if chunks != 1 else ''}"
 
 
-def data_parallel(facts: Facts, reductions: tuple[Reduction, ...]) -> Proposal:
-    """Give each worker a run of chunks of the whole model."""
-    chunks = facts.chunks or facts.workers
-    owners = even_owners(chunks, facts.workers)
+def data_parallel(facts: Facts, owners: tuple[int, ...], reductions: tuple[Reduction, ...]) -> Proposal:
+    """Let workers compute chunks of the whole model; its notes say who has none.
+
+    Args:
+        facts: what was asked.
+        owners: worker of each chunk.
+        reductions: among those that have some.
+    """
     placement = Placement(
-        num_chunks=chunks,
+        num_chunks=len(owners),
         world_size=facts.workers + facts.servers,
         owners={operator.name: owners for operator in facts.graph.operators},
     )
-    return Proposal(placement=placement, reductions=reductions, workers=facts.workers, servers=facts.servers)
+    return Proposal(
+        placement=placement,
+        reductions=reductions,
+        workers=facts.workers,
+        servers=facts.servers,
+        notes=_idle_notes(facts, owners),
+    )
+
+
+def _idle_notes(facts: Facts, owners: tuple[int, ...]) -> tuple[str, ...]:
+    idle = sorted(set(range(facts.workers)) - set(owners))
+    named = ", ".join(f"rank {rank} on {facts.nodes[rank]}" for rank in idle[:_MOST_NAMED])
+    more = f" and {len(idle) - _MOST_NAMED} more" if len(idle) > _MOST_NAMED else ""
+    return (f"too slow for a chunk, which would hold up the others: {named}{more}",) if idle else ()
 
 
 def bucket_bytes(facts: Facts) -> int:
@@ -77,9 +95,9 @@ def bucket_bytes(facts: Facts) -> int:
     return max(LEAST_BUCKET_BYTES, min(MOST_BUCKET_BYTES, facts.graph.parameter_bytes // NUM_BUCKETS))
 
 
-def local_buckets(facts: Facts) -> tuple[Reduction, ...]:
-    """Return one purely local bucket per parameter type: nothing is sent, rank 0 updates."""
-    return fill_buckets(facts.graph, (0,), "local", UNLIMITED_BYTES)
+def local_buckets(facts: Facts, rank: int = 0) -> tuple[Reduction, ...]:
+    """Return one purely local bucket per parameter type: nothing is sent, one rank updates."""
+    return fill_buckets(facts.graph, (rank,), "local", UNLIMITED_BYTES)
 
 
 def even_owners(num_chunks: int, workers: int) -> tuple[int, ...]:

@@ -11,12 +11,13 @@ from nfold.planning.residency.methods.choices import UNLIMITED, Choice, integer,
 from nfold.planning.residency.methods.joint import joint_optimum
 from nfold.planning.residency.methods.pipeline import fetched, pipeline_optimum
 from nfold.planning.residency.model.boxes import Array
+from nfold.planning.residency.model.pricing import computes_s
 from nfold.planning.residency.model.problem import Problem
 from nfold.planning.residency.model.transfers import Flow, flows
 from nfold.planning.residency.sentences import sentences
 
-LEAST_GAIN = 0.02
-"""Of a run. `auto` moves nothing for less: predictions are no nearer than that."""
+LEAST_GAIN = 0.05
+"""Of a run. `auto` and `joint` move nothing for less: predictions are no nearer than that."""
 ENOUGH = 0.05
 """Of a run. A batch is made no larger for less."""
 TIME_LIMIT_S = 60.0
@@ -99,9 +100,10 @@ def _choices(problem: Problem, stays: Choice | None, method: Method, time_limit_
         return [integer(problem, time_limit_s)]
     if method == "nothing":
         return [_staying(stays)]
-    if method != "auto":
-        return [UNLIMITED[method](problem)]
-    return [*([stays] if stays else []), *(UNLIMITED[name](problem) for name in ("waterfill", "overlap", "joint"))]
+    if method == "auto":
+        return [*([stays] if stays else []), *(UNLIMITED[name](problem) for name in ("waterfill", "overlap", "joint"))]
+    found = UNLIMITED[method](problem)
+    return [stays, found] if method == "joint" and stays else [found]
 
 
 def _staying(stays: Choice | None) -> Choice:
@@ -128,6 +130,7 @@ def _tried(choices: Sequence[Choice], stays: Choice | None) -> Iterator[TriedMet
 
 def _shares(problem: Problem, chosen: Choice) -> Iterator[NodeShare]:
     boxes, each = problem.boxes, problem.residency.sample_bytes
+    seconds = computes_s(problem, chosen.work)
     for index, name in enumerate(problem.names):
         holds, held, work = (float(each[index]) for each in (chosen.holds, boxes.held, chosen.work))
         yield NodeShare(
@@ -136,7 +139,7 @@ def _shares(problem: Problem, chosen: Choice) -> Iterator[NodeShare]:
             holds=int(holds),
             is_member=bool(chosen.members[index]),
             share=work / boxes.total,
-            computes_s=work / float(boxes.rate[index]) if work else 0.0,
+            computes_s=float(seconds[index]),
             sends_bytes=max(0.0, held - holds) * each,
             receives_bytes=max(0.0, holds - held) * each,
         )

@@ -38,6 +38,18 @@ class Inventory:
         return found
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SampleCosts:
+    """Processor seconds that one sample which moves costs, on a core of a node."""
+
+    send_s: float
+    """To read it and to make it bytes."""
+    keep_s: float
+    """To check and write it where it comes to."""
+    read_s: float
+    """To read it there in each epoch, beyond what reading it takes where it came from."""
+
+
 def keys_of(files: Mapping[str, object]) -> str:
     """Return the keys of files.
 

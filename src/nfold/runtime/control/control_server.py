@@ -133,6 +133,12 @@ class SocketControlServer:
             self._expected.add(number)
         return number
 
+    def expect_again(self, member: int) -> None:
+        """Let a member connect that has got its number from another coordinator, which is gone."""
+        with self._lock:
+            if member not in self.channels:
+                self._expected.add(member)
+
     def forget(self, member: int) -> None:
         """Ignore a member that has left."""
         with self._lock:

@@ -19,6 +19,11 @@ class Allowance:
         self._lock = threading.Lock()
         self._stop = self._begun = 0
 
+    @property
+    def stop(self) -> int:
+        """The first step that is not allowed."""
+        return self._stop
+
     def grant(self, stop: int) -> None:
         """Allow the steps before `stop`."""
         with self._lock:

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from nfold.runtime.control.channel import ChannelClosed, ControlChannel, Message
 from nfold.runtime.control.halting import Allowance
+from nfold.runtime.control.returning_channel import Describe, ReturningChannel
+
+_GATHERS = frozenset({"checkpoint", "evaluate", "model", "average", "hand", "finish"})
+"""Orders that all ranks of a generation obey together, and that a rank alone would never come back from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,22 +21,34 @@ class _Failure:
     error: BaseException
 
 
+@dataclass(frozen=True, slots=True)
+class _Returned:
+    """Behind what a coordinator has ordered that is gone."""
+
+    num_losses: int
+
+
 class Orders:
     """A queue of orders that a thread fills. Needs no torch: it reads while that is still loading.
 
     Attributes:
         allowance: how far the rank may train, by all orders that have come.
+        num_gathers: orders of this generation that all of its ranks obey together.
     """
 
-    def __init__(self, channel: ControlChannel, abandon: Callable[[], None]) -> None:
+    def __init__(
+        self, channel: ControlChannel, abandon: Callable[[], None], returns: ReturningChannel | None = None
+    ) -> None:
         """Begin to read.
 
         Args:
             channel: where orders come from.
-            abandon: called when the coordinator is gone without having said goodbye.
+            abandon: called when the coordinator is gone for good without having said goodbye.
+            returns: the same channel, where it may come back; None: it does not.
         """
-        self._channel, self._abandon = channel, abandon
-        self._queue: queue.SimpleQueue[tuple[Message, bytes] | _Failure | None] = queue.SimpleQueue()
+        self._channel, self._abandon, self._returns = channel, abandon, returns
+        self._queue: queue.SimpleQueue[tuple[Message, bytes] | _Failure | _Returned | None] = queue.SimpleQueue()
+        self.num_gathers = 0
         self._given_back: tuple[Message, bytes] | None = None
         self._generation = 0
         self._is_leaving = False
@@ -43,6 +59,11 @@ class Orders:
     def on_abandon(self, callback: Callable[[], None]) -> None:
         """Set the function that the reading thread calls when the coordinator ends the generation under way."""
         self._abandon_generation = callback
+
+    def on_loss(self, describe: Describe) -> None:
+        """Set the function that says what this rank holds for another coordinator when this one is gone."""
+        if self._returns is not None:
+            self._returns.hold(describe)
 
     def get(self) -> tuple[Message, bytes]:
         """Wait for the next order.
@@ -55,9 +76,12 @@ class Orders:
             again, self._given_back = self._given_back, None
             return again
         while (order := self._queue.get()) is not None:
-            if not isinstance(order, _Failure):
+            if isinstance(order, _Returned):
+                assert self._returns is not None, "it has come back"
+                self._returns.forget(order.num_losses)
+            elif not isinstance(order, _Failure):
                 return order
-            if order.generation == self._generation:
+            elif order.generation == self._generation:
                 raise order.error
         raise ChannelClosed("the coordinator is gone")
 
@@ -83,21 +107,36 @@ class Orders:
         self._is_leaving = True
 
     def _read(self) -> None:
-        try:
-            while True:
-                message, blob = self._channel.receive()
-                if message.get("do") == "hold":
-                    self._channel.send({"is": "holding", "step": self.allowance.hold()})
-                    continue
-                if message.get("do") == "abandon":
-                    self._abandon_generation()
-                if message.get("do") == "until":
-                    self.allowance.grant(message["step"])
-                self._queue.put((message, blob))
-        except (ChannelClosed, ValueError):  # ValueError: what came is no JSON
-            if not self._is_leaving:
-                self._abandon()
-            self._queue.put(None)
+        while True:
+            try:
+                self._take_in(*self._channel.receive())
+            except (ChannelClosed, ValueError):  # ValueError: what came is no JSON
+                if not self._comes_back():
+                    break
+        if not self._is_leaving:
+            self._abandon()
+        self._queue.put(None)
+
+    def _take_in(self, message: Message, blob: bytes) -> None:
+        match message.get("do"):
+            case "hold":
+                self._channel.send({"is": "holding", "step": self.allowance.hold()})
+                return
+            case "abandon":
+                self._abandon_generation()
+            case "until":
+                self.allowance.grant(message["step"])
+            case "connect":
+                self.num_gathers = 0
+            case what if what in _GATHERS:
+                self.num_gathers += 1
+        self._queue.put((message, blob))
+
+    def _comes_back(self) -> bool:
+        if self._is_leaving or self._returns is None or not self._returns.come_back():
+            return False
+        self._queue.put(_Returned(self._returns.num_losses))
+        return True
 
 
 def _nothing() -> None:

@@ -131,7 +131,7 @@ class SampleReader:
                 read_seeded(self._random, self._dataset, part.epoch, index, count, self._what)
                 for index, count in zip(part.indices, again, strict=True)
             ]
-        if self._tries and self._kept.was_written(samples):
+        if self._tries and self._kept.was_written(_kept_by(self._dataset, part.indices, samples)):
             self._tries -= 1
             for index in part.indices:
                 check_item(self._random, self._dataset, self._collate, index, part, self._what)
@@ -152,6 +152,13 @@ def await_samples(dataset: Any, indices: list[int]) -> None:
     """
     if (wait := getattr(dataset, "wait_for_samples", None)) is not None:
         wait(indices)
+
+
+def _kept_by(dataset: Any, indices: list[int], items: list[Any]) -> list[Any]:
+    """Return the items that a data set may keep: all but those of which it says that it has made them anew."""
+    if (makes := getattr(dataset, "makes_anew", None)) is None:
+        return items
+    return [item for index, item in zip(indices, items, strict=True) if not makes(index)]
 
 
 def read_seeded(

@@ -151,7 +151,7 @@ def longest_pass_s(cluster: Cluster, nodes: Sequence[str], passes_s: Sequence[fl
         passes_s: of each worker, if its node were as fast as the profiler's.
         profiler: rank that profiled.
     """
-    speeds = [_thought(cluster.node(name)) for name in nodes]
+    speeds = [declared_speed(cluster.node(name)) for name in nodes]
     return max(pass_s * speeds[profiler] / speed for pass_s, speed in zip(passes_s, speeds, strict=False))
 
 
@@ -164,7 +164,7 @@ def seems_held_up(cluster: Cluster, nodes: Sequence[str], passes_s: Sequence[flo
         passes_s: expected of each worker.
         paces: measured, by rank.
     """
-    speeds = [passes_s[rank] / pace.mean_s / _thought(cluster.node(nodes[rank])) for rank, pace in paces.items()]
+    speeds = [passes_s[rank] / pace.mean_s / declared_speed(cluster.node(nodes[rank])) for rank, pace in paces.items()]
     return min(speeds) < (1 - HELD_UP) * median_high(speeds)
 
 
@@ -207,13 +207,13 @@ def with_paces(
         speeds.setdefault(name, []).append(passes_s[rank] / pace.mean_s)
         swings.setdefault(name, []).append(pace.deviation_s / pace.mean_s)
         bits.setdefault(name, []).append(pace.bookkeeping_s)
-    typical = median(fmean(found) / _thought(cluster.node(name)) for name, found in speeds.items())
+    typical = median(fmean(found) / declared_speed(cluster.node(name)) for name, found in speeds.items())
     typical_s = median_low(pace.bookkeeping_s for pace in paces.values())
 
     def bookkeeping_s(node: Node) -> float:
         if node.name not in bits:
             return typical_s
-        slower = typical * _thought(node) / fmean(speeds[node.name])
+        slower = typical * declared_speed(node) / fmean(speeds[node.name])
         return min(fmean(bits[node.name]), typical_s * max(1.0, slower))
 
     return replace(
@@ -221,7 +221,7 @@ def with_paces(
         nodes=tuple(
             replace(
                 node,
-                speed=round(fmean(speeds.get(node.name, [typical * _thought(node)])), 4),
+                speed=round(fmean(speeds.get(node.name, [typical * declared_speed(node)])), 4),
                 unsteadiness=round(fmean(swings[node.name]), 4) if node.name in swings else node.unsteadiness,
                 step_cpu_s=_bits(num_tensors, computes=node.name in bits) * bookkeeping_s(node),
             )
@@ -234,7 +234,7 @@ def _bits(num_tensors: int, *, computes: bool) -> int:
     return BITS_OF_STEP + BITS_OF_TENSOR * num_tensors * computes
 
 
-def _thought(node: Node) -> float:
+def declared_speed(node: Node) -> float:
     """How fast a node is by what is declared: a task gets no more than its share of a core in the long run."""
     return node.speed * (min(1.0, node.cores) if node.quota_period_s else 1.0)
 

@@ -98,6 +98,11 @@ class Rank:
         """The number of steps that this rank knows to be done."""
         return self._replica.steps_done if isinstance(self._replica, AsynchronousReplica) else self._next_step
 
+    @property
+    def holds_state(self) -> bool:
+        """Whether all that this rank has learnt is that of one step, so that it can wait for another coordinator."""
+        return isinstance(self._replica, Replica) and self._process.resident is None
+
     def pause(self) -> None:
         """Stop between two steps, and report all steps that were played."""
         self._process.reporter.flush()

@@ -52,6 +52,7 @@ from nfold.runtime.rank.rehearsal import play_schedule, rehearse
 from nfold.runtime.rank.reporter import Reporter
 from nfold.runtime.rank.residence import load_train, resident_of
 from nfold.runtime.samples.own_inventory import inventory_of
+from nfold.runtime.samples.sample_costs import sample_costs
 
 if TYPE_CHECKING:
     from nfold.transport.generations.connections import Connections
@@ -92,14 +93,17 @@ class Worker:
         self._wiring, self._tools, self._most_threads = wiring, tools, most_threads
         self._connections: Connections[Any] | None = None
         self._rank: Rank | None = None
+        self._members: list[int] = []
+        """Of the generation under way."""
         self._abandoned = threading.Event()
         self._doing = "starting"
         orders.on_abandon(self._hear_abandon)
+        orders.on_loss(self._held)
 
     def run(self) -> int:
         """Carry out orders up to the last one; return the exit code."""
         try:
-            self._channel.send({"is": "hello", "host": socket.gethostname(), "pid": os.getpid()})
+            self._channel.send({"is": "hello", **_who()})
             while not self._do_next():
                 pass
         except ChannelClosed:
@@ -199,7 +203,9 @@ class Worker:
         process.resident = resident_of(process.datasets["train"], process.node, order)
         is_first = process.member == 0
         schedule = play_schedule(process.the_program, order["total"], order["steps"]) if is_first else {}
-        self._channel.send({"is": "resides", "schedule": schedule})
+        costs = sample_costs(process.datasets["train"]) if order["measure"] else None
+        told = {"schedule": schedule, "costs": None if costs is None else codec.encode(costs)}
+        self._channel.send({"is": "resides", **told})
 
     def _do_profile(self, order: Message) -> None:
         found, told = self._tools.measure(
@@ -223,6 +229,7 @@ class Worker:
         for member in self._connections.peers.intersection(order["gone"]):
             self._connections.leave(member)
         transport = self._connections.begin(order["generation"], order["members"])
+        self._members = order["members"]
         self._rank = Rank(self._process, transport, addresses[self._process.member][0])
         self._channel.send({"is": "connected"})
 
@@ -249,6 +256,20 @@ class Worker:
         nothing: Message = {"usage": None, "staleness": {}, "has_file": False}
         told = nothing if self._rank is None else self._rank.finish(order["tag"])
         self._channel.send({"is": "finished", **told})
+
+    def _held(self) -> Message | None:
+        """Say what another coordinator can go on with, when this one is gone; from any thread."""
+        rank, orders = self._rank, self._process.orders
+        if rank is None or not rank.holds_state:
+            return None
+        return {
+            **_who(),
+            "generation": rank.transport.number,
+            "members": self._members,
+            "stop": max(rank.reached, orders.allowance.stop),
+            "gathers": orders.num_gathers,
+            "has_test": "test" in self._process.datasets,
+        }
 
     def _hear_abandon(self) -> None:
         """End what waits for other members, from the thread that hears orders."""
@@ -281,3 +302,7 @@ class Worker:
         if self._connections is not None:
             self._connections.close()
         self._channel.close()
+
+
+def _who() -> Message:
+    return {"host": socket.gethostname(), "pid": os.getpid()}

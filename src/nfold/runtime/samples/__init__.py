@@ -10,4 +10,5 @@
 
 mover          both sides of one node for as long as samples move
 own_inventory  what a node tells of its samples before anything moves
+sample_costs   what it costs its processor when they do
 """

@@ -9,11 +9,13 @@ Nothing is pickled, since what comes from elsewhere is read here. Each part of a
 A tensor is copied first, so that a view does not drag along what it is a view of.
 """
 
+import ctypes
 import io
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -135,10 +137,20 @@ def _write_dict(value: dict[Any, Any], parts: list[bytes]) -> None:
 def _write_tensor(value: torch.Tensor, parts: list[bytes]) -> None:
     if not _is_plain(value):
         raise _CannotTravelError(f"{shapes_text(value)} that is {_unlike_plain(value)}")
-    copy = value.detach().resolve_conj().resolve_neg().clone()
-    text = f"{dtype_name(copy.dtype)} {_joined(copy.shape)} {_joined(copy.stride())}"
-    _write_sized(b"t", text.encode(), parts)
-    _write_sized(b"", _bytes_of(copy).numpy().tobytes(), parts)
+    alone = value if _is_in_order(value) else value.detach().resolve_conj().resolve_neg().clone()
+    _write_sized(b"t", _form(alone.dtype, alone.shape, alone.stride()), parts)
+    size = alone.numel() * alone.itemsize
+    _write_sized(b"", ctypes.string_at(alone.data_ptr(), size) if size else b"", parts)
+
+
+def _is_in_order(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's bytes lie one after another as they are sent."""
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+
+
+@lru_cache
+def _form(dtype: torch.dtype, shape: tuple[int, ...], strides: tuple[int, ...]) -> bytes:
+    return f"{dtype_name(dtype)} {_joined(shape)} {_joined(strides)}".encode()
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
@@ -154,12 +166,6 @@ def _unlike_plain(tensor: torch.Tensor) -> str:
 
 def _joined(numbers: Any) -> str:
     return ",".join(map(str, numbers))
-
-
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the memory of a tensor that has no more than its own, as bytes in their order."""
-    size = tensor.numel() * tensor.itemsize
-    return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage(), 0, (size,), (1,))
 
 
 def _write_array(value: Any, parts: list[bytes]) -> None:
@@ -225,11 +231,11 @@ class _Reader:
         return {self.read(): self.read() for _ in range(self.count())}
 
     def tensor(self) -> torch.Tensor:
-        dtype, shape, strides = self.sized().decode().split(" ")
-        data = self.sized()
-        found = torch.empty_strided(_numbers(shape), _numbers(strides), dtype=getattr(torch, dtype))
-        if data:
-            _bytes_of(found).numpy()[:] = np.frombuffer(data, dtype=np.uint8)
+        form, data = _form_of(self.sized()), self.sized()
+        if len(data) != form.num_bytes:
+            raise InternalError(f"a tensor of shape {form.shape} and strides {form.strides} has not {len(data)} bytes")
+        found = torch.empty_strided(form.shape, form.strides, dtype=form.dtype)
+        ctypes.memmove(found.data_ptr(), data, len(data))
         return found
 
     def array(self) -> "np.ndarray[Any, Any]":
@@ -243,8 +249,25 @@ class _Reader:
         return self._data[begin : self.place]
 
 
-def _numbers(text: str) -> list[int]:
-    return [int(each) for each in text.split(",")] if text else []
+class _Form(NamedTuple):
+    """What a tensor is beside its bytes."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    num_bytes: int
+
+
+@lru_cache
+def _form_of(text: bytes) -> _Form:
+    dtype_text, shape_text, strides_text = text.decode().split(" ")
+    shape, strides = _numbers(shape_text), _numbers(strides_text)
+    alike = torch.empty_strided(shape, strides, dtype=getattr(torch, dtype_text), device="meta")
+    return _Form(shape, strides, alike.dtype, alike.untyped_storage().nbytes())
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(each) for each in text.split(",")) if text else ()
 
 
 _READERS: dict[bytes, Callable[[_Reader], Any]] = {

@@ -61,6 +61,10 @@ class ResidentDataset:
             if number not in self._own:
                 self.store.wait(number)
 
+    def makes_anew(self, number: int) -> bool:
+        """Whether a sample is made of its bytes whenever it is read, so that nobody keeps what is given."""
+        return number not in self._own and not self.store.name(number)
+
     def records(self, numbers: Sequence[int]) -> list[Record]:
         """Return samples as they are sent to others.
 

@@ -30,11 +30,8 @@ def read_token(path: str) -> str:
         raise ClusterError(
             f"cannot read the token file {path}: {error.strerror}. Copy it from the machine that printed its path."
         ) from error
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise ClusterError(
-            f"the token file {path} can be read or changed by others (mode {stat.S_IMODE(mode):o}), and who knows the "
-            f"token can take part in the job. Type: chmod 600 {path}"
-        )
+    if why := refuse_shared(mode):
+        raise ClusterError(f"the token file {path} {why}. Type: chmod 600 {path}")
     if not token:
         raise ClusterError(f"the token file {path} is empty. Copy it anew from the machine that printed its path.")
     return _checked(token, f"the token file {path}")
@@ -46,10 +43,29 @@ def write_token(path: Path, token: str) -> None:
     Raises:
         OSError: it cannot be written.
     """
+    write_owned(path, f"{token}\n")
+
+
+def write_owned(path: Path, text: str) -> None:
+    """Write a file that only its owner can read.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
-        file.write(f"{token}\n")
+        file.write(text)
+
+
+def refuse_shared(mode: int) -> str:
+    """Say why a file that holds a token is not believed; empty: its owner alone can read and change it."""
+    if not mode & (stat.S_IRWXG | stat.S_IRWXO):
+        return ""
+    return (
+        f"can be read or changed by others (mode {stat.S_IMODE(mode):o}), and who knows the token can take part in "
+        "the job"
+    )
 
 
 def _checked(token: str, where: str) -> str:

@@ -34,11 +34,13 @@ class TcpConnections(LinkConnections):
         """Args:
         member: this process.
         token: the job's secret. Connections without it are dropped and do no harm.
-        delays_s: how much later to deliver what a member sent; those who are not named: at once.
+        delays_s: how much later to deliver what a member sent; those who are not named: at once. Its owner may
+            name more before they are met.
         max_early_bytes: the longest message that is kept before its receive is posted.
         """
         super().__init__(member)
-        self._token, self._delays_s, self._max_early_bytes = token, delays_s or {}, max_early_bytes
+        self._token, self._max_early_bytes = token, max_early_bytes
+        self._delays_s = {} if delays_s is None else delays_s
         self._loop = Loop("nfold-io")
 
     def meet(

@@ -22,6 +22,10 @@ class JobRecord(LastingOptions):
     source: str
     """FILE.py:function."""
     workers: int
+    nodes: str | None = None
+    """MIN:MAX, where hosts come and go; None: they stay the same."""
+    listen: str | None = None
+    """With `nodes`: where they join by hand."""
     total_steps: int
     steps_per_epoch: int
     emulated: Cluster | None = None
@@ -56,6 +60,8 @@ def record_of(
         source=str(source),
         total_steps=planned.total_steps,
         steps_per_epoch=planned.steps_per_epoch,
+        nodes=str(options.hosts) if options.hosts else None,
+        listen=options.listen if options.hosts else None,
         emulated=options.emulated,
         tensorboard=None if options.tensorboard is None else str(options.tensorboard),
         recipe=planned.recipe,
@@ -86,16 +92,21 @@ def _sizes(cluster: Cluster) -> list[tuple[str, float]]:
 
 
 def resume_command(path: Path, record: JobRecord | None) -> str:
-    """Return the command that goes on with the run of a folder; what MPI has started, MPI starts again.
+    """Return the command that goes on with the run of a folder.
+
+    What MPI has started, MPI starts again; hosts that came and went come and go again.
 
     Args:
         path: of the folder.
         record: of the run; None: there is none yet.
     """
     alone = f"nfold train --resume {shlex.quote(str(path))}"
-    if record is None or record.on != "mpi":
+    if record is None:
         return alone
-    return f"mpirun -np {record.workers + record.servers} {alone}"
+    if record.on == "mpi":
+        return f"mpirun -np {record.workers + record.servers} {alone}"
+    given = {"--nodes": record.nodes, "--listen": record.listen}
+    return " ".join([alone, *(f"{flag} {shlex.quote(value)}" for flag, value in given.items() if value is not None)])
 
 
 def refuse_unkept(path: Path, record: JobRecord) -> None:

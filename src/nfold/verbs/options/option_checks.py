@@ -4,7 +4,7 @@ import numbers
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from nfold.errors import PlanError
 from nfold.hosts.managers.hosts_file import ListedHost, read_hosts
 from nfold.hosts.managers.mpi.mpi_start import among_mpi
 from nfold.hosts.managers.slurm.slurm_allocation import nodes_of_allocation
+from nfold.launch.emulation.attendance import check_attendance, founders, refuse_attendance
 from nfold.launch.emulation.cgroups import as_emulated, at_own_speed
 from nfold.launch.emulation.faults import Fault, parse_fault
 from nfold.planning.asynchronous.asynchronous_strategies import check_staleness
@@ -29,7 +30,7 @@ from nfold.planning.choosing.strategies import Single
 from nfold.planning.choosing.wishes import check_chunks, check_ranks
 from nfold.program import checked_seed
 from nfold.verbs.options.addresses import read_address
-from nfold.verbs.options.range_checks import check_range
+from nfold.verbs.options.range_checks import check_range, hold_s_of
 from nfold.verbs.options.rank_nodes import nodes_of_ranks
 from nfold.verbs.options.target import LAST_PORT, Target, read_target
 
@@ -69,8 +70,9 @@ class Options(RunOptions):
         self._take_watchers()
         check_ranks(self.strategy, self.workers, self.servers)
         self._check_place()
+        hold_s_of(self.hosts, self.hold_for)
         if self.hosts is not None:
-            check_range(self.hosts, self)
+            check_range(self.hosts, self, len(self.rank_nodes) or self.num_nodes or self.hosts.least)
         check_staleness(self.strategy, self.staleness, aware=self.staleness_aware)
         check_chunks(self.strategy, self.workers, self.chunks)
         if self.device not in DEVICES:
@@ -87,7 +89,19 @@ class Options(RunOptions):
         """Emulated node of each rank, dedicated servers last; empty: nothing is emulated."""
         if self.emulated is None:
             return ()
+        if self.hosts is not None:
+            return founders(self._emulated_names, self.faults, self.hosts)
         return nodes_of_ranks(self.emulated, self.workers + self.servers)
+
+    @property
+    def member_nodes(self) -> tuple[str, ...]:
+        """Emulated node of each rank that the run begins with, and those that join later."""
+        later = dict.fromkeys(fault.node for fault in self.faults if fault.verb == "join")
+        return (*self.rank_nodes, *(name for name in later if name not in self.rank_nodes))
+
+    @property
+    def _emulated_names(self) -> tuple[str, ...]:
+        return () if self.emulated is None else tuple(node.name for node in self.emulated.nodes)
 
     @property
     def faults(self) -> tuple[Fault, ...]:
@@ -121,6 +135,11 @@ class Options(RunOptions):
         return min(self.hosts.most, len(self.listed_hosts) or self.hosts.most)
 
     @property
+    def hold_s(self) -> float:
+        """How long hosts wait for another coordinator when this command is gone, in seconds; 0: they end with it."""
+        return hold_s_of(self.hosts, self.hold_for)
+
+    @property
     def num_nodes(self) -> int | None:
         """What `--nodes` says of how many hosts the run begins with; None: nothing."""
         assert not isinstance(self.nodes, str), "it was read when the options were made"
@@ -135,7 +154,7 @@ class Options(RunOptions):
             "--listen": self.listen,
             "--python": self.python,
         }
-        given |= {"--hosts-for": self.hosts_for, "--cpus": self.cpus}
+        given |= {"--hosts-for": self.hosts_for, "--hold-for": self.hold_for, "--cpus": self.cpus}
         given |= {"--env": self.env, "--transport": None if self.transport == "tcp" else self.transport}
         typed = [f"{flag} {shlex.quote(str(value))}" for flag, value in given.items() if value is not None]
         return " ".join([*typed, *(["--gang"] if self.gang else [])])
@@ -145,8 +164,9 @@ class Options(RunOptions):
         object.__setattr__(self, "hosts_within", duration_s(self.hosts_within, "--hosts-within"))
         target = self.target
         if target is None:
+            is_emulated_range = self.emulated is not None and self.hosts is not None
             for flag, value in (("--nodes", self.hosts or self.nodes), ("--python", self.python), ("--env", self.env)):
-                if value is not None:
+                if value is not None and not (flag == "--nodes" and is_emulated_range):
                     raise PlanError(f"{flag} {value} is for hosts, and none are asked for. Add --on or --listen.")
         self._take_wishes_for_jobs(target)
         if target is None:
@@ -222,7 +242,7 @@ class Options(RunOptions):
     def _num_places(self) -> int:
         """Ranks that there are places for, where nobody said how many."""
         if self.emulated is not None:
-            return len(self.emulated.nodes)
+            return len(self.rank_nodes if self.hosts is not None else self.emulated.nodes)
         listed = self.listed_hosts
         if self.hosts is not None:
             return self.hosts.least
@@ -290,11 +310,15 @@ class Options(RunOptions):
             raise PlanError("--emulate needs ranks that are processes. Leave out --debug.")
         if self.port:
             raise PlanError(f"--port {self.port}: emulated ranks reach the coordinator without a port. Leave it out.")
+        if self.hosts is not None:
+            check_attendance(self._emulated_names, self.faults, self.hosts)
+        else:
+            refuse_attendance(self.faults, len(self.emulated.nodes))
         for fault in self.faults:
-            if fault.node not in self.rank_nodes:
+            if fault.node not in self.member_nodes:
                 raise PlanError(
                     f"--fault {fault.text!r}: no rank lives on {fault.node}; ranks live on "
-                    f"{', '.join(dict.fromkeys(self.rank_nodes))}. Name one of those, or use a larger -n."
+                    f"{', '.join(dict.fromkeys(self.member_nodes))}. Name one of those, or use a larger -n."
                 )
 
     def _check_place(self) -> None:
@@ -323,6 +347,13 @@ class Options(RunOptions):
         """The chunks of a batch where nobody says how many: as many as hosts may ever train."""
         return {} if self.hosts is None else {"default_chunks": self.hosts.most}
 
+    def _cluster_at_first(self) -> Cluster | None:
+        """The emulated nodes that the run begins with."""
+        if self.emulated is None or self.hosts is None:
+            return at_own_speed(self.emulated) if self.emulated else None
+        here = tuple(map(self.emulated.node, self.rank_nodes))
+        return at_own_speed(replace(self.emulated, nodes=here))
+
     def settings(self, *, lockstep: bool = False, plan_only: bool = False) -> JobSettings:
         """Return the settings that the coordinator needs."""
         return JobSettings(
@@ -331,7 +362,7 @@ class Options(RunOptions):
             lockstep=lockstep,
             first_step_limit_s=self.first_step_within,
             stop_after_s=self.stop_after_s,
-            cluster=at_own_speed(self.emulated) if self.emulated else None,
+            cluster=self._cluster_at_first(),
             nodes=self.rank_nodes,
             hosts=self.hosts,
         )

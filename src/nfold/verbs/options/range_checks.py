@@ -2,13 +2,35 @@
 
 from nfold.core.options.host_range import HostRange
 from nfold.core.options.run_options import RunOptions
+from nfold.core.text.durations import duration_s
 from nfold.core.text.units import count
 from nfold.errors import PlanError
 from nfold.planning.choosing.strategies import Single
 
+HOLD_S = 600.0
+"""How long hosts wait for another coordinator, unless somebody says."""
 
-def check_range(hosts: HostRange, asked: RunOptions) -> None:
+
+def hold_s_of(hosts: HostRange | None, hold_for: float | str | None) -> float:
+    """Return how long hosts wait for another coordinator; 0: they end with theirs.
+
+    Raises:
+        PlanError: it is no time, or the hosts of the run stay the same.
+    """
+    if hold_for is None:
+        return 0.0 if hosts is None else HOLD_S
+    if hosts is None:
+        raise PlanError(f"--hold-for {hold_for} is for hosts that come and go. Add --nodes MIN:MAX, or leave it out.")
+    return 0.0 if str(hold_for) in ("0", "0.0") else duration_s(hold_for, "--hold-for")
+
+
+def check_range(hosts: HostRange, asked: RunOptions, num_first: int) -> None:
     """Raise for options that a run with hosts that come and go cannot have.
+
+    Args:
+        hosts: the fewest and the most.
+        asked: of the run.
+        num_first: hosts that it begins with.
 
     Raises:
         PlanError: one of them is given.
@@ -20,7 +42,7 @@ def check_range(hosts: HostRange, asked: RunOptions) -> None:
         raise PlanError(f"{given}: MPI starts all processes at once. Leave out --nodes.")
     if asked.checkpoint_every == 0:
         raise PlanError(f"{given}: who comes reads a checkpoint. Leave out --checkpoint-every 0.")
-    if (asked.workers, asked.servers) != (hosts.least, 0):
+    if (asked.workers, asked.servers) != (num_first, 0):
         raise PlanError(f"{given}: each host has one rank, a worker. Leave out -n and --servers.")
     if asked.strategy == Single.name:
         raise PlanError(f"{given}: --strategy single trains on one host. Leave it out.")
@@ -30,9 +52,3 @@ def check_range(hosts: HostRange, asked: RunOptions) -> None:
             f"{given}: a batch has {count(asked.chunks, 'chunk')}, and each host computes at least one. "
             f"Use --nodes {fits}, or more --chunks unless the run has begun."
         )
-
-
-def typed_range(hosts: HostRange | None, asked: RunOptions) -> str:
-    """Return the flags that let hosts come and go when a run goes on; empty: they do not."""
-    listen = f" --listen {asked.listen}" if asked.on is None else ""
-    return "" if hosts is None else f"--nodes {hosts}{listen}"

@@ -6,7 +6,7 @@ The names are read in `verbs/options/target.py`. Managers start agents; what sta
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from nfold.errors import ClusterError
@@ -23,13 +23,16 @@ from nfold.verbs.options.option_checks import Options
 from nfold.verbs.options.target import BY_HAND
 
 
-def find_manager(options: Options, token_file: Path, say: Callable[[str], None]) -> Manager:
+def find_manager(
+    options: Options, token_file: Path, say: Callable[[str], None], *, there: Collection[str] = ()
+) -> Manager:
     """Return what brings hosts.
 
     Args:
         options: that ask for some.
         token_file: where people who join by hand find the token.
         say: is given lines for the user.
+        there: names of hosts that have agents already.
 
     Raises:
         ClusterError: it is not there.
@@ -39,7 +42,7 @@ def find_manager(options: Options, token_file: Path, say: Callable[[str], None])
     limit_s = None if options.hosts_for is None else float(options.hosts_for)
     match target.kind:
         case "ssh":
-            return SshManager(options.listed_hosts, target.where)
+            return SshManager([host for host in options.listed_hosts if host.name not in there], target.where)
         case "local":
             return LocalAgents()
         case "slurm":

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 
 from nfold.launch.local_launcher import TOKEN_VARIABLE
 from nfold.launch.orphans import end_with_parent, outlive_parent
-from nfold.runtime.control.channel import ChannelClosed, SocketChannel, connect
+from nfold.runtime.control.channel import ChannelClosed, ControlChannel, connect
 from nfold.runtime.control.orders import Orders
+from nfold.runtime.control.returning_channel import DIAL_AGAIN_S, ReturningChannel
 from nfold.runtime.data.torch_compiler import leave_compiler_out
 from nfold.runtime.rank.heartbeat import Heartbeat
 from nfold.runtime.rank.rank_tools import Wiring
@@ -40,11 +41,21 @@ def be_rank(words: Sequence[str], wire: Wire, *, leave: Callable[[], object] = l
     token = os.environ.pop(TOKEN_VARIABLE)
     host, _, port = arguments.connect.rpartition(":")
     try:
-        channel = connect(host, int(port), token, arguments.member)
+        connected = connect(host, int(port), token, arguments.member)
     except ChannelClosed as error:
         print(error, file=sys.stderr)
         return 1
-    code = _work(arguments, channel, lambda: wire(arguments, arguments.host or channel.local_host, token))
+    channel = (
+        connected
+        if not arguments.hold_for
+        else ReturningChannel(
+            connected,
+            lambda: connect(host, int(port), token, arguments.member, DIAL_AGAIN_S),
+            arguments.hold_for,
+            lambda: os.getppid() == arguments.launcher,
+        )
+    )
+    code = _work(arguments, channel, lambda: wire(arguments, arguments.host or connected.local_host, token))
     if code == 0:
         leave()
     sys.stdout.flush()
@@ -53,9 +64,10 @@ def be_rank(words: Sequence[str], wire: Wire, *, leave: Callable[[], object] = l
     os._exit(code)
 
 
-def _work(arguments: argparse.Namespace, channel: SocketChannel, wire: Callable[[], Wiring]) -> int:
+def _work(arguments: argparse.Namespace, channel: ControlChannel, wire: Callable[[], Wiring]) -> int:
     """Do what the coordinator says; return the exit code."""
-    orders = Orders(channel, abandon=_end_at_once)
+    returns = channel if isinstance(channel, ReturningChannel) else None
+    orders = Orders(channel, abandon=_end_at_once, returns=returns)
     heartbeat = Heartbeat(channel)
     # Only now, connected and listening, load torch: that takes seconds, in which the coordinator may go away.
     leave_compiler_out()
@@ -98,12 +110,16 @@ def _parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--script", required=True)
     parser.add_argument("--function", required=True)
     parser.add_argument("--host", help="our address for other ranks; the one that reaches the coordinator unless given")
-    parser.add_argument("--delays", default="", help="seconds to hold back what each rank sends us: 0,0.002,..")
+    parser.add_argument("--hold-for", type=float, default=0.0, help="seconds to wait for another coordinator")
+    parser.add_argument(
+        "--delays", default="", help="seconds to hold back what comes from an address: 10.77.0.2=0.002,.."
+    )
     return parser.parse_args(words)
 
 
-def _delays_s(arguments: argparse.Namespace) -> tuple[float, ...]:
-    return tuple(float(part) for part in arguments.delays.split(",") if part)
+def _delays_s(arguments: argparse.Namespace) -> dict[str, float]:
+    parts = (part.partition("=") for part in arguments.delays.split(",") if part)
+    return {address: float(seconds) for address, _, seconds in parts}
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from nfold.machine.heap import keep_freed
 from nfold.machine.user_folders import cache_folder
 from nfold.profiling.recall import Recall
 from nfold.program import Program, ProgramSource
-from nfold.runtime.control.channel import SocketChannel
+from nfold.runtime.control.channel import ControlChannel
 from nfold.runtime.control.orders import Orders
 from nfold.runtime.data.loader_process import read_for_rank
 from nfold.runtime.data.loaders import LoaderPool
@@ -30,7 +30,7 @@ def the_recorder() -> ReadRecorder:
 
 def worker_of(
     arguments: argparse.Namespace,
-    channel: SocketChannel,
+    channel: ControlChannel,
     orders: Orders,
     heartbeat: Heartbeat,
     wire: Callable[[], Wiring],

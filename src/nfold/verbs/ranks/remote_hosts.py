@@ -60,6 +60,7 @@ class RemoteHosts:
     nodes: tuple[str, ...]
     """Host of each rank, dedicated servers last."""
     launcher: AgentLauncher
+    pool: AgentPool
     control_server: SocketControlServer
     token: str
     grant: Grant | None
@@ -98,6 +99,8 @@ class CommandSide:
     """Is given lines for the log, from any thread."""
     is_called_off: Callable[[], bool]
     """Whether the user wants no more."""
+    back: tuple[str, ...] = ()
+    """Hosts that have served another command of the run, and dial in by themselves."""
 
 
 @contextlib.contextmanager
@@ -120,11 +123,12 @@ def come_hosts(
             torch_comes=options.env is not None,
             leave_s=LEAVE_S if options.transport == "mpi" else 0.0,
             hosts=options.hosts,
+            hold_s=options.hold_s,
             came=lambda agent: command.events.put(HostReady(node_of(agent), _came_by(agent), agent.launched_at)),
             leaves=lambda member, why: command.events.put(ReleaseWanted(member, why)),
             taken=replacing.taken,
         )
-        manager = find_manager(options, token_file(), command.say)
+        manager = find_manager(options, token_file(), command.say, there=command.back)
         ending.callback(manager.close)
         ending.callback(pool.stop, 0.0)
         host, port = _where(options)
@@ -144,7 +148,8 @@ def come_hosts(
             invitation = ByHand(token_file(), command.say)
             ending.callback(invitation.close)
             invitation.start(call, 0)
-        manager.start(call, options.num_asked)
+        if len(command.back) < options.num_hosts or options.on is None:
+            manager.start(call, options.num_asked - len(command.back))
         agents = pool.wait(options.num_hosts, manager, float(options.hosts_within), command.is_called_off)
         try:
             yield ComeHosts(
@@ -188,6 +193,7 @@ def remote_hosts(
             cluster=cluster_of(come.agents),
             nodes=tuple(home.name for home in homes),
             launcher=AgentLauncher(come.pool, homes, come.output),
+            pool=come.pool,
             control_server=come.control_server,
             token=command.token,
             grant=_grant(come.manager),

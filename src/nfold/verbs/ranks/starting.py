@@ -44,7 +44,7 @@ def check_room(source: Source, options: Options) -> None:
     if options.target is not None:
         return  # what its hosts have is told by their agents, and planned with
     if options.emulated is not None:
-        check_cluster_memory(options.emulated, BYTES_PER_RANK, options.rank_nodes)
+        check_cluster_memory(options.emulated, BYTES_PER_RANK, options.member_nodes)
         return
     count = options.workers + options.servers
     check_machine_memory(f"{count} rank{'s' if count > 1 else ''}", count, BYTES_PER_RANK)

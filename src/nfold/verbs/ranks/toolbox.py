@@ -108,21 +108,22 @@ def _measured(asked: Asked) -> Measured:
 class TcpWiring:
     """A mesh of TCP connections, encrypted where the token holds a certificate."""
 
-    def __init__(self, member: int, host: str, token: str, delays_s: Sequence[float] = ()) -> None:
+    def __init__(self, member: int, host: str, token: str, delays_s: Mapping[str, float] | None = None) -> None:
         """Args:
         member: this process.
         host: the address at which others reach it.
         token: the job's secret.
-        delays_s: how much later to deliver what each member sent, by member; empty: at once.
+        delays_s: how much later to deliver what members sent, by their address; those without: at once.
         """
-        self._member, self._host, self._token, self._delays_s = member, host, token, dict(enumerate(delays_s))
+        self._member, self._host, self._token, self._delays_s = member, host, token, delays_s or {}
+        self._delays_by_member_s: dict[int, float] = {}
         self._listener: Listener | None = None
         self._connections: TcpConnections | None = None
 
     def listen(self) -> Address:
         """Open a port for the other members."""
         self._listener = Listener(self._host)
-        self._connections = TcpConnections(self._member, self._token, delays_s=self._delays_s)
+        self._connections = TcpConnections(self._member, self._token, delays_s=self._delays_by_member_s)
         return self._listener.address
 
     @property
@@ -134,6 +135,7 @@ class TcpWiring:
     def connect(self, addresses: Mapping[int, Address], stop: threading.Event) -> None:
         """Connect to those members that there is no connection to yet, until another thread sets `stop`."""
         assert self._listener is not None, "listen comes first"
+        self._delays_by_member_s |= {member: self._delays_s.get(host, 0.0) for member, (host, _) in addresses.items()}
         self.connections.meet(self._listener, addresses, CONNECT_TIMEOUT_S, stop)
 
 

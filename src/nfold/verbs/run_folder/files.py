@@ -29,6 +29,8 @@ HISTORY = "history.jsonl"
 LOG = "log.txt"
 EVENTS = "events.jsonl"
 """Hosts that came and went, one a line."""
+HELD = "held.json"
+"""How hosts are found again whose command is gone."""
 TRACE, REPORT, PAGE = "trace.json", "report.json", "report.html"
 PLANNED: dict[str, type] = {
     "graph.json": ModelGraph,
@@ -45,7 +47,7 @@ NAMES: dict[type, str] = {
 """Of the file that holds a noun."""
 FILES = (
     *(*PLANNED, "job.json", TRACE, REPORT),
-    *(HISTORY, EVENTS, LOG, STATE, PLACE, CHECKPOINT, MODEL, BEST, AVERAGE, EMULATED),
+    *(HISTORY, EVENTS, LOG, STATE, PLACE, CHECKPOINT, MODEL, BEST, AVERAGE, EMULATED, HELD),
 )
 SAMPLES = ".nfold-samples"
 """Folder of what came to the nodes of an emulated cluster."""

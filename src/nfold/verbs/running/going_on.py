@@ -1,10 +1,11 @@
 """What a run goes on with: what it was begun with, where it stopped, and what may be asked for otherwise."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nfold.core.job import Begun
+from nfold.core.job import Begun, Known
 from nfold.core.options.host_range import is_range
 from nfold.core.options.run_options import LastingOptions, shared
 from nfold.core.text.units import count
@@ -17,8 +18,13 @@ from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.run_folder.missed_best import keep_missed_best
 
 
-def resumed_of(folder: RunFolder, wishes: Wishes) -> tuple[Options, Resumed]:
+def resumed_of(folder: RunFolder, wishes: Wishes, num_back: int = 0) -> tuple[Options, Resumed]:
     """Return the options of a run that goes on, and where it stopped.
+
+    Args:
+        folder: of the run.
+        wishes: that differ from those that it was begun with.
+        num_back: hosts of its that held; it begins with all of them.
 
     Raises:
         PlanError: nothing is left to do, or something is asked for that would make it another run.
@@ -30,6 +36,8 @@ def resumed_of(folder: RunFolder, wishes: Wishes) -> tuple[Options, Resumed]:
     if known.plan is None:
         raise CheckpointError(f"{folder.path} holds no plan")
     options = resumed_options(folder, known.plan.chunks, wishes)
+    if options.hosts is not None and num_back > options.hosts.least:
+        options = replace(options, nodes=num_back, workers=num_back)
     total = options.steps or record.total_steps
     if checkpoint is not None:
         keep_missed_best(folder, checkpoint)
@@ -37,7 +45,7 @@ def resumed_of(folder: RunFolder, wishes: Wishes) -> tuple[Options, Resumed]:
         folder.ensure_model(checkpoint)
         is_scheduled = record.recipe is not None and record.recipe.has_scheduler
         raise PlanError(_tell_complete(folder, step, total, is_scheduled=is_scheduled))
-    same = _ways(options) == _ways(record)
+    same = _ways(options) == _ways(record) and _lives_there(known, options.rank_nodes)
     history = folder.history(until=step)
     begun = Begun(
         batch_size=known.plan.batch_size,
@@ -47,6 +55,14 @@ def resumed_of(folder: RunFolder, wishes: Wishes) -> tuple[Options, Resumed]:
         placed=folder.placed(),
     )
     return options, Resumed(known=known if same else None, begun=begun, checkpoint=checkpoint, history=history)
+
+
+def _lives_there(known: Known, rank_nodes: Sequence[str]) -> bool:
+    """Whether what is known is of the emulated nodes that ranks live on: others may have come and gone."""
+    names = {node.name for node in known.cluster.nodes}
+    return known.plan is None or (
+        names.issuperset(rank_nodes) and known.plan.nodes[: len(rank_nodes)] == rank_nodes[: known.plan.world_size]
+    )
 
 
 def _is_evaluated(history: list[dict[str, Any]], step: int, steps_per_epoch: int) -> bool:
@@ -98,7 +114,7 @@ def resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
     recorded, given = _recorded(folder, record), _given(wishes)
     if is_range(given.get("nodes")):
         recorded |= {"workers": None, "servers": 0, "nodes": given["nodes"], "on": given.get("on", record.on)}
-        recorded |= {"listen": given.get("listen")}
+        recorded |= {"listen": given.get("listen"), "fault": given.get("fault", ())}
     saved = Options(**recorded, chunks=chunks)
     if given.get("workers", 1) > chunks and given.get("strategy", record.strategy) not in (AUTO, Single.name, *PLACING):
         raise PlanError(

@@ -16,7 +16,6 @@ from nfold.runtime.control import commands as cmd
 from nfold.verbs.jobs.live_run import Live, NotShown
 from nfold.verbs.options.job_record import Resumed, record_of
 from nfold.verbs.options.option_checks import Options
-from nfold.verbs.options.range_checks import typed_range
 from nfold.verbs.results.summary import RunOutcome
 from nfold.verbs.run_folder.disk import check_disk, files_of
 from nfold.verbs.run_folder.files import AVERAGE, BEST, CHECKPOINT
@@ -83,8 +82,7 @@ class JobRecorder:
     @property
     def kept(self) -> KeptRun:
         """What is kept of the run so far."""
-        hosts = typed_range(self._options.hosts, self._options)
-        return KeptRun(self._source, self._folder, self.outcome, self.kept_step, self.unkept, hosts)
+        return KeptRun(self._source, self._folder, self.outcome, self.kept_step, self.unkept)
 
     def take(self, happening: Any) -> StepInfo | None:
         """Take in an event. Return the last step if all that is due after it is done now; None after other events.

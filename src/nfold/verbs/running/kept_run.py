@@ -21,8 +21,6 @@ class KeptRun:
     """Of the last checkpoint; 0: there is none."""
     unkept: str
     """Why the run cannot be resumed, where that showed while it trained."""
-    hosts: str = ""
-    """Flags that let hosts come and go again; empty: they did not."""
 
     @property
     def goes_on(self) -> bool:
@@ -44,7 +42,7 @@ class KeptRun:
     def told_checkpoint(self, when: str = "") -> str:
         """Say how to go on from the checkpoint."""
         assert self.folder is not None, "without a folder there is no checkpoint"
-        return self.folder.tell_checkpoint(self.step, when) + (f" {self.hosts}" if self.hosts else "")
+        return self.folder.tell_checkpoint(self.step, when)
 
     def take_model_of_checkpoint(self, error: NfoldError) -> bool:
         """Write the model of a run that failed after its last step, as an evaluation may; tell if it is there."""

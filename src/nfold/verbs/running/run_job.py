@@ -30,6 +30,8 @@ from nfold.verbs.results.phases import ENDING, SUMMING_UP, Phases
 from nfold.verbs.results.summary import RunOutcome, summarise, typed
 from nfold.verbs.run_folder.files import CHECKPOINT, MODEL
 from nfold.verbs.run_folder.folder import RunFolder
+from nfold.verbs.run_folder.held_hosts import HeldHosts, forget_held
+from nfold.verbs.running.held_run import hold
 from nfold.verbs.running.job_recorder import JobRecorder
 from nfold.verbs.running.job_session import session_of
 from nfold.verbs.running.observer import Observer, StepInfo
@@ -60,9 +62,11 @@ class Job:
         alone_samples_per_s: float | None = None,
         patience: Patience = PATIENCE,
         begun_s: float | None = None,
+        held: HeldHosts | None = None,
+        back: tuple[str, ...] = (),
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._source, self._options = source, options
+        self._source, self._options, self._held, self._back = source, options, held, back
         self.folder, self._resumed, self._alone, self._patience = folder, resumed, alone_samples_per_s, patience
         settings = options.settings(lockstep=lockstep, plan_only=plan_only or bool(measures_for))
         self._settings = replace(
@@ -224,13 +228,14 @@ class Job:
             return
         folder = self.folder
         command = CommandSide(
-            token=token_for(self._source, self._options),
+            token=self._held.token if self._held else token_for(self._source, self._options),
             events=events,
             log=folder.log if folder else None,
             spools=folder.spools() if folder else None,
             say=self._recorder.note,
             tell=self._recorder.log,
             is_called_off=is_called_off,
+            back=self._back,
         )
         with remote_hosts(self._source, self._options, command) as hosts:
             self._settings = replace(self._settings, cluster=hosts.cluster, nodes=hosts.nodes, grant=hosts.grant)
@@ -247,6 +252,8 @@ class Job:
     def _hear(self, happening: Any) -> StepInfo | None:
         if self._emulated is not None:
             self._emulated.take(happening)
+        if isinstance(happening, cmd.TrainingBegins) and self._hosts is not None and self.folder is not None:
+            hold(self._options, self._hosts, self.folder, self._recorder.note)
         return self._recorder.take(happening)
 
     # Ending early
@@ -270,6 +277,7 @@ class Job:
 
     def _leave(self, folder: RunFolder) -> None:
         """Leave the folder to others. What cannot be cleared is told; it must not hide what ended the job."""
+        forget_held(folder.path)
         try:
             folder.clear_halves()
         except OSError as error:

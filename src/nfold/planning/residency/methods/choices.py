@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from nfold.core.residency import Moving, RunCost
+from nfold.planning.residency.methods.equal import equal_holdings
 from nfold.planning.residency.methods.greedy import greedy_holdings
 from nfold.planning.residency.methods.integer_program import integer_optimum
 from nfold.planning.residency.methods.joint import joint_optimum
@@ -18,7 +19,7 @@ from nfold.planning.residency.model.pricing import members_of, priced
 from nfold.planning.residency.model.problem import Problem
 from nfold.planning.residency.model.whole_samples import whole
 
-Name = Literal["ilp", "greedy", "lp", "waterfill", "overlap", "joint"]
+Name = Literal["ilp", "equal", "greedy", "lp", "waterfill", "overlap", "joint"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +60,11 @@ def waterfill(problem: Problem) -> Choice:
 def linear(problem: Problem) -> Choice:
     """Decide the same by a linear program."""
     return moved_before("lp", problem, linear_optimum(problem.boxes, problem.demand.epochs)[1])
+
+
+def equal(problem: Problem) -> Choice:
+    """Give each node as many."""
+    return moved_before("equal", problem, equal_holdings(problem.boxes))
 
 
 def greedy(problem: Problem) -> Choice:
@@ -147,6 +153,7 @@ def moved_beside(method: Name, problem: Problem, allowed: Mask) -> Choice:
 UNLIMITED: dict[Name, Callable[[Problem], Choice]] = {
     "waterfill": waterfill,
     "lp": linear,
+    "equal": equal,
     "greedy": greedy,
     "overlap": overlap,
     "joint": joint,

@@ -56,14 +56,19 @@ def overlapped(problem: Problem, members: Mask) -> Overlapped:
     works: list[Array] = []
     while len(computes_s) < epochs:
         compute_s = least_epoch_s(boxes, idle)
-        computes_s.append(compute_s)
         works.append(_moved(boxes, idle, compute_s, target, is_last=True))
+        computes_s.append(compute_s + _longer_s(problem, works[-1]))
         holds = works[-1] if len(computes_s) == epochs else _moved(boxes, idle, compute_s, target, is_last=False)
         stands_still = np.abs(holds - boxes.held).max(initial=0.0) <= EXACT * boxes.total
         boxes = replace(boxes, held=holds)
         if stands_still:
-            computes_s += [compute_s] * (epochs - len(computes_s))
+            computes_s += computes_s[-1:] * (epochs - len(computes_s))
     return Overlapped(boxes.held, _cost(computes_s, sync_s), tuple(works))
+
+
+def _longer_s(problem: Problem, work: Array) -> float:
+    """Return by how much an epoch is longer as samples that have come are slower to read."""
+    return float((problem.come_s * np.maximum(work - problem.boxes.held, 0.0)).max(initial=0.0))
 
 
 def idle_links(problem: Problem, members: Mask) -> Idle:

@@ -28,8 +28,20 @@ def priced(problem: Problem, holds: Array) -> RunCost | None:
     members = members_of(problem, holds)
     if holds[~problem.can_compute].any():
         return None
-    compute_s = float((holds[members] / problem.boxes.rate[members]).max())
+    compute_s = float(computes_s(problem, holds)[members].max())
     return cost_of(problem, moving_s(problem, holds), compute_s, problem.sync_s(members))
+
+
+def computes_s(problem: Problem, work: Array) -> Array:
+    """Return the seconds of an epoch in which each node computes; those that compute nothing take none.
+
+    Args:
+        problem: of n nodes.
+        work: samples that each trains on, of shape (n,); those beyond what it held have come.
+    """
+    boxes = problem.boxes
+    trains_s = np.divide(work, boxes.rate, out=np.zeros(len(work)), where=boxes.rate > 0)
+    return np.asarray(trains_s + problem.come_s * np.maximum(work - boxes.held, 0.0))
 
 
 def cost_of(problem: Problem, move_s: float, compute_s: float, sync_s: float) -> RunCost:

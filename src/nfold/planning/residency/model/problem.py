@@ -31,6 +31,20 @@ class Demand:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Handling:
+    """Seconds that one sample which moves keeps a node's processor busy."""
+
+    send_s: float = 0.0
+    take_s: float = 0.0
+    """Where it comes to."""
+    read_s: float = 0.0
+    """There in each epoch, beyond what reading takes of those that were there."""
+
+
+UNHANDLED = Handling()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
     """Arrays have the shape (n,), in the order of the nodes."""
 
@@ -39,7 +53,9 @@ class Problem:
     boxes: Boxes
     links: Links
     update_s: Array
-    """Seconds of one optimizer step on each."""
+    """Seconds of one optimizer step on each, and of what else a step costs, however few its samples are."""
+    come_s: Array
+    """Seconds of each epoch by which a sample that has come to each is slower than one that was there."""
     demand: Demand
 
     @property
@@ -72,6 +88,7 @@ def problem_of(
     *,
     rates: Mapping[str, float],
     update_s: Mapping[str, float] | None = None,
+    handling: Mapping[str, Handling] | None = None,
     excluded: Collection[str] = (),
 ) -> Problem:
     """Return the question that a cluster asks.
@@ -81,6 +98,7 @@ def problem_of(
         demand: of the program.
         rates: samples that a node trains on in a second, of those that do not say it themselves.
         update_s: seconds of one optimizer step; 0 unless given.
+        handling: what moving costs nodes; nothing unless given.
         excluded: nodes that shall compute nothing and hold nothing.
 
     Raises:
@@ -91,13 +109,15 @@ def problem_of(
     residency = residency_of(cluster)
     rate = [0.0 if node.name in excluded else _rate(node, rates) for node in cluster.nodes]
     links = links_of(cluster)
+    costs = [(handling or {}).get(node.name, UNHANDLED) for node in cluster.nodes]
     updates_s = [(update_s or {}).get(node.name, 0.0) for node in cluster.nodes]
     problem = Problem(
         residency=residency,
         sites=tuple(node.site for node in cluster.nodes),
-        boxes=boxes_of(residency, np.array(rate), links),
+        boxes=boxes_of(residency, np.array(rate), links, costs),
         links=links,
         update_s=np.array(updates_s),
+        come_s=np.array([each.read_s for each in costs]),
         demand=demand,
     )
     check(problem)
@@ -116,13 +136,14 @@ def residency_of(cluster: Cluster) -> Residency:
     return Residency(holdings=tuple(_holding(node, sizes) for node in cluster.nodes), sample_bytes=sizes)
 
 
-def boxes_of(residency: Residency, rate: Array, links: Links) -> Boxes:
-    """Return the limits of nodes, in samples.
+def boxes_of(residency: Residency, rate: Array, links: Links, costs: Sequence[Handling]) -> Boxes:
+    """Return the limits of nodes, in samples. A link carries no more than the processor at its end can handle.
 
     Args:
         residency: of n nodes.
         rate: samples that each trains on in a second, of shape (n,).
         links: of the nodes.
+        costs: of each node.
     """
     holdings = residency.holdings
     most = [np.inf if holding.most_samples is None else holding.most_samples for holding in holdings]
@@ -131,8 +152,8 @@ def boxes_of(residency: Residency, rate: Array, links: Links) -> Boxes:
         least=np.array([holding.num_pinned for holding in holdings], dtype=float),
         most=np.array(most, dtype=float),
         rate=rate,
-        up=links.up / residency.sample_bytes,
-        down=links.down / residency.sample_bytes,
+        up=1 / np.maximum(residency.sample_bytes / links.up, [each.send_s for each in costs]),
+        down=1 / np.maximum(residency.sample_bytes / links.down, [each.take_s for each in costs]),
     )
 
 

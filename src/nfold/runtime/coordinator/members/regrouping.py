@@ -5,7 +5,6 @@ the start, and nobody trains meanwhile. Where a plan for all gives some nothing 
 """
 
 from dataclasses import replace
-from typing import Any
 
 from nfold.core.cluster import Cluster
 from nfold.core.job import JobSettings, Known
@@ -21,6 +20,7 @@ from nfold.runtime.coordinator.members.membership import Membership
 from nfold.runtime.coordinator.preparation import Preparation
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.replanning import plan_of
+from nfold.runtime.measuring.declared_nodes import as_if_measured
 
 
 class Regrouping:
@@ -124,21 +124,23 @@ class Regrouping:
         """Let the cluster have the hosts of all ranks and no others; new ones cost what the first was measured to."""
         if not self._settings.nodes:
             return known
-        ranks, first = self._membership.ranks, known.cluster.nodes[0]
+        ranks, cluster = self._membership.ranks, known.cluster
         came = [node for number in ranks if (node := self._membership.node(number)) is not None]
-        alike: dict[str, Any] = {"local": first.local, "crowding": first.crowding, "step_cpu_s": first.step_cpu_s}
-        there = {node.name: replace(node, **alike) for node in came} | {node.name: node for node in known.cluster.nodes}
+        there = {node.name: as_if_measured(cluster, node) for node in came}
+        there |= {node.name: node for node in cluster.nodes}
         used = dict.fromkeys(map(self._host, ranks))
         return replace(known, cluster=replace(known.cluster, nodes=tuple(there[name] for name in used)))
 
     def _measured(self, known: Known, ready: Ready) -> Flow:
-        """Let all ranks be measured together, and plan for them."""
+        """Let all ranks be measured together, and plan for them; of emulated nodes all is declared."""
         count = len(self._membership.ranks)
-        planning = self._planning(count, known.cluster)
+        planning, known = self._planning(count, known.cluster), replace(known, plan=None)
+        if known.cluster.is_emulated:
+            return replace(known, plan=planning.plan(known, ready))
         yield from self._generations.begin(count)
         preparation = Preparation(planning, self._cores, self._requests, self._generations)
         cluster = yield from preparation.meet(known.graph, known.profiles, known.cluster, ready)
-        known = replace(known, cluster=cluster, plan=None)
+        known = replace(known, cluster=cluster)
         return replace(known, plan=planning.plan(known, ready))
 
     def _plan(self, known: Known, ready: Ready) -> Plan:

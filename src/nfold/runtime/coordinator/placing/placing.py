@@ -15,7 +15,7 @@ from nfold.errors import ClusterError, PlanError
 from nfold.planning.residency.best_place import place
 from nfold.planning.residency.model.spans import common, joined, num_samples, without
 from nfold.planning.residency.model.traffic import traffic_kind
-from nfold.planning.residency.node_inventory import data_key
+from nfold.planning.residency.node_inventory import SampleCosts, data_key
 from nfold.planning.residency.placed_chunks import check_least
 from nfold.planning.residency.placed_run import placed_run
 from nfold.planning.residency.resident_order import runs_before
@@ -86,6 +86,8 @@ class Placing:
         if self._method != "nothing":
             requests.say(*(cmd.Noted(note) for note in why_pinned(inventories)))
         self._lists = self._lists_now()  # before anything is measured
+        self._costs: list[SampleCosts | None] = []
+        """Of samples that move, by rank; once ranks know what they hold."""
         self.data: PlacedData | None = None
         """Once it is decided."""
 
@@ -105,12 +107,18 @@ class Placing:
         """Tell each rank the numbers of its samples; return what ranks told, and what follows from all samples."""
         spans = spans_of(self._members)
         everywhere = {"do": "reside", "total": spans[-1][1], "key": self._key, "steps": self._settings.steps}
-        everywhere |= {"folder": self._settings.samples_folder, "is_kept": self._settings.keeps_samples}
+        everywhere |= {
+            "measure": self._method != "nothing",
+            "folder": self._settings.samples_folder,
+            "is_kept": self._settings.keeps_samples,
+        }
         orders = [
             cmd.Order((rank,), {**everywhere, "first": spans[number][0], "most_bytes": self._room_bytes(rank)})
             for rank, number in enumerate(self._numbers)
         ]
         replies = yield from self._requests.collect(tuple(range(len(orders))), orders, "resides")
+        costs = [replies[rank]["costs"] for rank in sorted(replies)]
+        self._costs = [None if each is None else codec.decode(SampleCosts, each) for each in costs]
         total = {"total": everywhere["total"]}
         return {rank: {**told, **replies[rank]["schedule"], **total} for rank, told in ready.items()}
 
@@ -143,6 +151,7 @@ class Placing:
         self._numbers = tuple(self._numbers[rank] for rank in stay)
         self._found = tuple(self._found[rank] for rank in stay)
         self._lists = [self._lists[rank] for rank in stay]
+        self._costs = [self._costs[rank] for rank in stay]
         self._settings = replace(self._settings, workers=len(stay), nodes=self._nodes)
         return self._settings
 
@@ -199,7 +208,14 @@ class Placing:
         lists = self._lists
         traffic = traffic_kind(self._settings.strategy)
         problem = question_of(
-            facts, self._found, lists, self._sample_bytes, self._deviation_bytes, epochs=max(1, epochs), traffic=traffic
+            facts,
+            self._found,
+            lists,
+            self._costs,
+            self._sample_bytes,
+            self._deviation_bytes,
+            epochs=max(1, epochs),
+            traffic=traffic,
         )
         plan = place(problem, self._method)
         run = placed_run(plan, self._numbers, first_step=self._first_step, first_epoch=epoch, sites=problem.sites)

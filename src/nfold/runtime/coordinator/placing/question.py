@@ -3,15 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil, sqrt
+from statistics import fmean
 
-from nfold.core.cluster import Cluster
+from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.residency import NodeData, Spans, TrafficKind
 from nfold.planning.inputs.facts import Facts
-from nfold.planning.residency.model.problem import Demand, Problem, problem_of
+from nfold.planning.residency.model.problem import UNHANDLED, Demand, Handling, Problem, problem_of
 from nfold.planning.residency.model.program_rates import program_rates
 from nfold.planning.residency.model.spans import num_samples
 from nfold.planning.residency.model.traffic import Traffic
+from nfold.planning.residency.node_inventory import SampleCosts
 from nfold.runtime.coordinator.placing.loans import LENT
+from nfold.runtime.samples.pacing import piece_bytes_on
 
 _DEVIATIONS = 3
 """Of the bytes of all that comes, for which room is kept."""
@@ -21,6 +24,7 @@ def question_of(
     facts: Facts,
     found: Sequence[NodeData],
     lists: Sequence[Spans],
+    costs: Sequence[SampleCosts | None],
     sample_bytes: float,
     deviation_bytes: float,
     *,
@@ -33,6 +37,7 @@ def question_of(
         facts: of the run: program, machines as they were measured, and one rank for each node.
         found: what lives on each rank's node.
         lists: the samples that each rank holds.
+        costs: of moving, as each rank has measured them; None: it had no sample.
         sample_bytes: the mean of a sample, when it is sent.
         deviation_bytes: its standard deviation: storage holds bytes, and these are not known of each sample.
         epochs: that are left.
@@ -56,10 +61,46 @@ def question_of(
     rates = program_rates(facts, cluster)
     step = Traffic(kind=traffic, gradient_bytes=rates.gradient_bytes)
     demand = Demand(epochs=epochs, batch_size=facts.batch_size, traffic=step)
-    problem = problem_of(cluster, demand, rates=rates.samples_per_s, update_s=rates.update_s)
+    moving = dict(zip(facts.nodes, handling_of(nodes, costs, sample_bytes), strict=True))
+    problem = problem_of(cluster, demand, rates=rates.samples_per_s, update_s=rates.update_s, handling=moving)
     holdings = zip(problem.residency.holdings, lists, strict=True)
     listed = tuple(replace(holding, spans=spans) for holding, spans in holdings)
     return replace(problem, residency=replace(problem.residency, holdings=listed))
+
+
+def handling_of(nodes: Sequence[Node], costs: Sequence[SampleCosts | None], sample_bytes: float) -> list[Handling]:
+    """Return what moving costs each node: its processor makes bytes of samples, and messages of bytes.
+
+    Args:
+        nodes: as they were measured.
+        costs: on a core of each; one that had no sample is taken to be like the others.
+        sample_bytes: the mean of a sample, when it is sent.
+    """
+    known = [each for each in costs if each is not None]
+    if not known:
+        return [UNHANDLED for _ in nodes]
+    usual = SampleCosts(
+        send_s=fmean(each.send_s for each in known),
+        keep_s=fmean(each.keep_s for each in known),
+        read_s=fmean(each.read_s for each in known),
+    )
+    return [_handling(node, each or usual, sample_bytes) for node, each in zip(nodes, costs, strict=True)]
+
+
+def _handling(node: Node, costs: SampleCosts, sample_bytes: float) -> Handling:
+    slower = node.slowdown(1)
+    return Handling(
+        send_s=slower * (costs.send_s + _end_s(node.uplink, sample_bytes)),
+        take_s=slower * (costs.keep_s + _end_s(node.downlink, sample_bytes)),
+        read_s=slower * costs.read_s,
+    )
+
+
+def _end_s(link: Channel | None, sample_bytes: float) -> float:
+    """Return the processor seconds that a sample's bytes cost one end of a link."""
+    if link is None:
+        return 0.0
+    return link.end_s(sample_bytes, sample_bytes / piece_bytes_on(link.bandwidth_bytes_per_s))
 
 
 def safe_bytes(storage_bytes: int | None, held: Spans, sample_bytes: float, deviation_bytes: float) -> int | None:

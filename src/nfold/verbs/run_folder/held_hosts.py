@@ -1,0 +1,74 @@
+"""What it takes to find the hosts of a run again whose command is gone: where they dial to, and what they prove.
+
+It stands in the run's folder while the run trains on hosts that hold, for its owner alone to read.
+"""
+
+import contextlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nfold.core import codec
+from nfold.errors import PlanError
+from nfold.transport.connecting.token_file import refuse_shared, write_owned
+from nfold.verbs.run_folder.files import HELD
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldHosts:
+    """The hosts of a run, as its command had asked for them."""
+
+    host: str
+    """Address that its coordinator listened on."""
+    port: int
+    token: str
+    hold_s: float
+    """How long hosts hold when the command is gone."""
+    nodes: str
+    """MIN:MAX."""
+    on: str | None
+    listen: str | None
+
+    @property
+    def wishes(self) -> dict[str, Any]:
+        """The options that ask for them again."""
+        listen = None if self.listen is None else f"{self.host}:{self.port}"
+        return {"on": self.on, "nodes": self.nodes, "listen": listen, "port": self.port, "hold_for": self.hold_s}
+
+    def are_asked_for(self, asked: Mapping[str, Any]) -> bool:
+        """Whether somebody who goes on with the run wants these hosts, and no others."""
+        others = any(asked.get(name) for name in ("workers", "servers", "emulate", "debug", "place"))
+        mine = {"on": self.on, "nodes": self.nodes, "listen": self.listen}
+        return not others and all(asked.get(name) in (None, value) for name, value in mine.items())
+
+
+def save_held(folder: Path, held: HeldHosts) -> None:
+    """Write it down.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    write_owned(folder / HELD, f"{codec.dumps(held, indent=1)}\n")
+
+
+def read_held(folder: Path) -> HeldHosts | None:
+    """Read it; None: the run has ended in order, or its hosts do not hold.
+
+    Raises:
+        PlanError: others than the owner may read or change it.
+    """
+    path = folder / HELD
+    if not path.exists():
+        return None
+    with open(path, encoding="utf-8") as file:
+        if why := refuse_shared(os.fstat(file.fileno()).st_mode):
+            raise PlanError(f"{path} {why}. Type: chmod 600 {path}")
+        return codec.loads(HeldHosts, file.read())
+
+
+def forget_held(folder: Path) -> None:
+    """Remove it: the hosts have been told to end, or hold no longer."""
+    with contextlib.suppress(OSError):  # the folder itself may be gone
+        (folder / HELD).unlink(missing_ok=True)

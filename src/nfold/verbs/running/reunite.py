@@ -1,0 +1,196 @@
+"""Finds the hosts of a run again whose command is gone, and keeps what their ranks hold as the run's checkpoint.
+
+    agents dial in ──> their ranks do ──> `Reunion` ──> checkpoint, history ──> ranks end
+                                                                                agents are left to dial once more
+
+After that the run goes on as it does from any checkpoint, with these hosts.
+"""
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from nfold.core.text.units import count, seconds
+from nfold.errors import PlanError
+from nfold.launch.output import Output
+from nfold.runtime.control import events as ev
+from nfold.runtime.control.channel import ChannelClosed, SocketChannel
+from nfold.runtime.control.control_server import SocketControlServer
+from nfold.runtime.coordinator.reunion import Kept, NotKept, Reunion, RunSoFar
+from nfold.verbs.run_folder.files import CHECKPOINT
+from nfold.verbs.run_folder.folder import RunFolder
+from nfold.verbs.run_folder.held_hosts import HeldHosts
+
+BACK_S = 10.0
+"""Within which the first host must come back, and within which the others must once one has."""
+LOOK_S = 0.2
+
+
+class ComingBack:
+    """Agents of a run that dial in once more."""
+
+    def __init__(self, output: Output) -> None:
+        """Args:
+        output: takes what members print.
+        """
+        self._output = output
+        self._changed = threading.Condition()
+        self._agents: dict[str, tuple[SocketChannel, list[int]]] = {}
+        self.expect: Callable[[int], object] = lambda member: None
+        """Is told of each member that runs on one of their hosts."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The hosts that are back."""
+        with self._changed:
+            return tuple(self._agents)
+
+    def take(self, channel: SocketChannel, who: str) -> None:
+        """Take in an agent, and hear it until its connection ends. By a thread of its own."""
+        del who
+        with contextlib.suppress(ChannelClosed):
+            hello, _ = channel.receive()
+            name = hello["name"] or hello["facts"]["host"]
+            with self._changed:
+                self._agents[name] = (channel, hello["members"])
+            for member in hello["members"]:
+                self.expect(member)
+            while True:
+                message, blob = channel.receive()
+                if message["is"] == "output":
+                    self._output.add(message["member"], blob, name)
+        channel.close()
+
+    def end_members(self) -> None:
+        """Let all members end: what they held is not needed any more."""
+        with self._changed:
+            for channel, members in self._agents.values():
+                with contextlib.suppress(ChannelClosed):
+                    for member in members:
+                        channel.send({"do": "release", "member": member})
+
+    def end(self) -> None:
+        """Let agents end: there is nothing left to do."""
+        with self._changed:
+            for channel, _ in self._agents.values():
+                with contextlib.suppress(ChannelClosed):
+                    channel.send({"do": "stop", "grace_s": 0.0})
+
+    def hang_up(self) -> None:
+        """Let agents dial again."""
+        with self._changed:
+            for channel, _ in self._agents.values():
+                channel.close()
+
+
+def reunite(
+    folder: RunFolder,
+    held: HeldHosts,
+    say: Callable[[str], None],
+    *,
+    clock: Callable[[], float] = time.monotonic,
+) -> tuple[str, ...]:
+    """Keep what the ranks of a run hold; return the hosts that are back.
+
+    Args:
+        folder: of the run, locked.
+        held: its hosts.
+        say: is given lines for the user.
+        clock: gives seconds.
+
+    Raises:
+        ClusterError: their port is in use.
+        CheckpointError: what they hold cannot be written.
+        KeyboardInterrupt: Ctrl-C; hosts hold on.
+    """
+    events: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
+    with contextlib.ExitStack() as ending:
+        output = Output(folder.log)
+        ending.callback(output.close)
+        back = ComingBack(output)
+        server = SocketControlServer(
+            held.host,
+            held.port,
+            held.token,
+            events,
+            lambda member: None,
+            tell=folder.append_log,
+            spools=folder.spools(),
+            agents=back.take,
+        )
+        back.expect = server.expect_again
+        ending.callback(server.close)
+        ending.callback(back.hang_up)
+        result = _play(Reunion(_so_far(folder)), back, server, events, clock)
+        if isinstance(result, Kept):
+            _keep(folder, result)
+            say(f"{', '.join(back.names)} held, and the run goes on from step {result.step}")
+        elif back.names:
+            say(f"note: {', '.join(back.names)} held, but nobody can go on from what ranks held there: {result.why}")
+        back.end_members()
+        if isinstance(result, Kept) and result.step >= folder.record().total_steps:
+            back.end()
+        return back.names
+
+
+def _play(
+    reunion: Reunion,
+    back: ComingBack,
+    server: SocketControlServer,
+    events: "queue.SimpleQueue[ev.Event]",
+    clock: Callable[[], float],
+) -> Kept | NotKept:
+    """Hear ranks and order them about until they are kept, or cannot be."""
+    since_s, num_back = clock(), 0
+    while reunion.result is None:
+        if len(back.names) != num_back:
+            since_s, num_back = clock(), len(back.names)
+        with contextlib.suppress(queue.Empty):
+            event = events.get(timeout=LOOK_S)
+            for order in reunion.take(event) if isinstance(event, ev.Said | ev.Left) else ():
+                for member in order.members:
+                    with contextlib.suppress(ChannelClosed):  # its reader reports the loss
+                        server.channels[member].send(order.message)
+        if not reunion.has_begun and clock() - since_s > BACK_S:
+            return NotKept(_late(reunion))
+    return reunion.result
+
+
+def _late(reunion: Reunion) -> str:
+    if reunion.missing:
+        members = ", ".join(map(str, reunion.missing))
+        return f"of {count(len(reunion.missing), 'rank')} nothing is back within {seconds(BACK_S)} (member {members})"
+    return "no rank was there any more"
+
+
+def _so_far(folder: RunFolder) -> RunSoFar:
+    record, plan, checkpoint, history = folder.record(), folder.known().plan, folder.checkpoint(), folder.history()
+    if plan is None:
+        raise PlanError(f"{folder.path} holds no plan, so nothing was trained there")
+    return RunSoFar(
+        plan=plan,
+        kept_step=checkpoint.step if checkpoint else 0,
+        last_step=folder.last_step,
+        steps_per_epoch=record.steps_per_epoch,
+        evaluated=frozenset(line["step"] for line in history if line["metrics"]),
+        evaluates=record.evaluate,
+    )
+
+
+def _keep(folder: RunFolder, kept: Kept) -> None:
+    """Write down where the ranks are, and the steps that nobody had written down."""
+    last = folder.history()[-1:]
+    at_s = last[0].get("at_s", 0.0) if last else 0.0
+    lines: list[dict[str, Any]] = [
+        {"step": done.step + 1, "epoch": done.epoch + 1, "loss": done.loss, "metrics": {}, "at_s": at_s}
+        for done in kept.steps
+    ]
+    folder.append_history(lines)
+    folder.put_in_place(CHECKPOINT, kept.file, f"the checkpoint of step {kept.step}")
+    record = folder.record()
+    if not record.has_checkpoint:
+        folder.save(replace(record, has_checkpoint=True))

@@ -1,0 +1,166 @@
+"""A run's command is killed; its hosts hold, and go on with the next one, or end."""
+
+import json
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from nfold.program import ProgramSource
+from nfold.verbs.options.option_checks import Options
+from nfold.verbs.run_folder.folder import RunFolder
+from nfold.verbs.running.observer import NullObserver
+from nfold.verbs.running.run import run_of
+from nfold.verbs.running.run_job import Job
+
+SCRIPT = """
+import torch
+from torch import nn
+import nfold
+
+def program():
+    torch.manual_seed(3)
+    inputs, targets = torch.randn(64, 6, dtype=torch.float64), torch.randn(64, 2, dtype=torch.float64)
+    return nfold.Program(
+        model=lambda: nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 2)).double(),
+        loss=nn.MSELoss(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.5),
+        train_data=lambda: torch.utils.data.TensorDataset(inputs, targets),
+        batch_size=12,
+        epochs=10**6,
+        seed=1,
+    )
+"""
+STEPS = 240
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+
+
+class Held:
+    """A run on two hosts, whose command the test kills."""
+
+    def __init__(self, shell):
+        self.shell, self.folder = shell, shell.folder / "held"
+        shell.environment |= {"XDG_CACHE_HOME": str(shell.folder / "cache"), "OMP_NUM_THREADS": "1"}
+        (shell.folder / "mine").mkdir()
+        (shell.folder / "mine" / "mine.py").write_text(SCRIPT)
+
+    def begin(self, *flags, hosts="2:2"):
+        """Train some steps, without a checkpoint before the last one."""
+        given = ("--on", "local", "--nodes", hosts, "--strategy", "ring", "--checkpoint-every", str(STEPS), *flags)
+        self.command = self.shell.start("train", "mine/mine.py", "--steps", str(STEPS), *given, "--out", "held")
+        while len(self.lines()) < 20:
+            assert self.command.poll() is None, self.command.communicate()
+
+    def lines(self, name="history.jsonl"):
+        """The whole lines of a file so far."""
+        path = self.folder / name
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def kill(self):
+        """Kill the command; return the last step that it has written down."""
+        self.command.kill()
+        self.command.communicate()
+        last = self.lines()[-1]["step"]
+        assert last < STEPS
+        return last
+
+    def agents(self):
+        """Processes of its agents."""
+        words = {pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in self.shell.processes()}
+        return [pid for pid, command in words.items() if "--place" in command]
+
+    def check_result(self):
+        """Hold its parameters against those of a run that nobody disturbed."""
+        options = Options(strategy="single", steps=STEPS, chunks=2, debug=True, checkpoint_every=0)
+        source = ProgramSource.parse(f"{self.shell.folder}/mine/mine.py:program")
+        job = Job(source, options, NullObserver(), folder=RunFolder.create(self.shell.folder / "alone", ""))
+        list(job.play())
+        expected, found = run_of(job).state_dict(), load_file(self.folder / "model.safetensors")
+        assert max(float((found[name] - expected[name]).abs().max()) for name in expected) <= 1e-9
+        assert [line["step"] for line in self.lines()] == list(range(1, STEPS + 1)), "each step counts once"
+        assert not (self.folder / "held.json").exists()
+
+
+@pytest.fixture
+def held(shell):
+    return Held(shell)
+
+
+def test_hosts_of_a_killed_command_go_on_from_the_step_that_they_hold(held):
+    held.begin()
+    assert os.stat(held.folder / "held.json").st_mode & 0o077 == 0
+    last = held.kill()
+
+    resumed = held.shell.run("resume", "held")
+
+    assert resumed.code == 0, resumed.err
+    told = re.search(r"local-\d, local-\d held, and the run goes on from step (\d+)", resumed.err)
+    assert told, resumed.err
+    assert int(told[1]) >= last
+    held.check_result()
+
+
+def test_hosts_end_when_their_time_is_over(held, wait_for_end):
+    held.begin("--hold-for", "1")
+    held.kill()
+    wait_for_end(held.shell.processes(), 30.0)
+    refused = held.shell.run("resume", "held")
+    refused.check_explained("no host of the run in held holds", "nfold train --resume held --nodes 2:2")
+
+
+@pytest.mark.exhaustive
+def test_a_rank_that_died_too_costs_the_steps_since_the_checkpoint(held):
+    """The machine of the command had a host of its own."""
+    held.begin(hosts="1:2")
+    while not any(event["kind"] == "join" for event in held.lines("events.jsonl")):
+        assert held.command.poll() is None
+    victim = held.agents()[0]
+    held.kill()
+    os.kill(victim, signal.SIGKILL)
+
+    resumed = held.shell.run("resume", "held")
+
+    assert resumed.code == 0, resumed.err
+    assert "but nobody can go on from what ranks held there" in resumed.err
+    held.check_result()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("way", ["--go-on", "--resume"])
+def test_who_goes_on_as_ever_finds_them_too(held, way):
+    held.begin()
+    held.kill()
+    if way == "--resume":
+        resumed = held.shell.run("train", "--resume", "held")
+    else:
+        given = ("--on", "local", "--nodes", "2:2", "--strategy", "ring", "--out", "held", "--steps", str(STEPS))
+        resumed = held.shell.run("train", "mine/mine.py", *given, "--go-on")
+    assert resumed.code == 0, resumed.err
+    assert "held, and the run goes on from step" in resumed.err
+    held.check_result()
+
+
+@pytest.mark.exhaustive
+def test_two_commands_do_not_go_on_with_one_run(held):
+    held.begin()
+    refused = held.shell.ended(held.shell.start("resume", "held"), 60.0)
+    refused.check_explained("another job is writing to held right now")
+    held.command.send_signal(signal.SIGINT)
+    stopped = held.shell.finish(held.command)
+    assert "--nodes 2:2" in stopped.err
+    refused = held.shell.run("resume", "held")
+    refused.check_explained("no host of the run in held holds", "--nodes 2:2")
+
+
+@pytest.mark.exhaustive
+def test_a_host_that_holds_and_is_told_to_end_does_so(held, wait_for_end):
+    held.begin()
+    held.kill()
+    for agent in held.agents():
+        os.kill(agent, signal.SIGINT)
+    wait_for_end(held.shell.processes(), 20.0)

@@ -1,0 +1,119 @@
+"""Ranks whose coordinator is gone are brought together again; who they are is made up here."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nfold.core.trace import StepParts
+from nfold.runtime.control import commands as cmd
+from nfold.runtime.control import events as ev
+from nfold.runtime.coordinator.reunion import TAG, Kept, NotKept, Reunion, RunSoFar
+
+PLAN: Any = SimpleNamespace(world_size=2, asynchrony=None)
+FILE: Any = SimpleNamespace(drop=lambda: None)
+PARTS = {"step_s": 1.0, "input_s": 0.0, "forward_s": 0.0, "backward_s": 0.0, "update_s": 0.0, "communication_s": 0.0}
+PARTS |= {"other_s": 0.0, "sent_bytes": 0, "samples": 1}
+
+
+def said(member: int, what: str, file: Any = None, **told: Any) -> ev.Said:
+    return ev.Said(member, {"is": what, **told}, file)
+
+
+def hello(member: int, **told: Any) -> ev.Said:
+    held = {"generation": 4, "members": [0, 3], "stop": 12, "gathers": 2, "has_test": True}
+    return said(member, "hello", **held | told)
+
+
+def steps(member: int, rank: int, *numbers: int) -> ev.Said:
+    reports = [
+        {"step": step, "parts": _row(step, rank), "reductions": [], "losses": [[rank, 0.5]], "spans": [], "notes": []}
+        for step in numbers
+    ]
+    return said(member, "steps", steps=reports, samples=[])
+
+
+def _row(step: int, rank: int) -> Any:
+    return StepParts(step=step, rank=rank, **PARTS).to_row()
+
+
+@pytest.fixture
+def reunion() -> Reunion:
+    return Reunion(RunSoFar(plan=PLAN, kept_step=5, last_step=10, steps_per_epoch=100))
+
+
+def take(reunion: Reunion, *events: Any) -> list[cmd.Send]:
+    return [order for event in events for order in reunion.take(event)]
+
+
+def test_all_play_as_far_as_any_was_allowed_and_give_a_checkpoint_of_that(reunion):
+    assert take(reunion, hello(0, stop=12)) == []
+    assert reunion.missing == (3,)
+    assert take(reunion, hello(3, stop=13)) == [
+        cmd.Send((0, 3), {"do": "until", "step": 13}),
+        cmd.Send((0, 3), {"do": "checkpoint", "tag": TAG, "evaluates": False}),
+    ]
+    take(reunion, said(0, "checkpoint", FILE, step=13, unkept=""), said(3, "checkpoint", step=13, unkept=""))
+    assert reunion.result == Kept(13, FILE, ())
+
+
+def test_steps_that_nobody_has_written_down_are_told_whenever_they_come(reunion):
+    take(reunion, hello(0), steps(0, 0, 9, 10), hello(3), steps(3, 1, 9, 10, 11), steps(0, 0, 11))
+    take(reunion, said(3, "checkpoint", step=12, unkept=""), said(0, "checkpoint", FILE, step=12, unkept=""))
+    assert isinstance(reunion.result, Kept)
+    assert [(done.step, done.loss) for done in reunion.result.steps] == [(10, 1.0), (11, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ({"generation": 3, "members": [0, 3]}, "while members came and went"),
+        ({"gathers": 3}, "reached some of the ranks only"),
+    ],
+)
+def test_ranks_that_are_not_at_one_are_not_gone_on_with(reunion, told, why):
+    assert take(reunion, hello(0), hello(3, **told)) == []
+    assert why in reunion.result.why
+
+
+def test_ranks_behind_the_history_are_of_an_earlier_generation(reunion):
+    assert take(reunion, hello(0, stop=9), hello(3, stop=9)) == []
+    assert reunion.result == NotKept("they are at step 9, and the run has been at step 10")
+
+
+def test_a_plan_for_others_is_not_theirs():
+    run = RunSoFar(plan=SimpleNamespace(world_size=3, asynchrony=None), kept_step=0, last_step=0, steps_per_epoch=9)
+    reunion = Reunion(run)
+    assert take(reunion, hello(0), hello(3)) == []
+    assert isinstance(reunion.result, NotKept)
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "has_test", "keeps"),
+    [({4, 8}, True, True), ({4}, True, False), ({8}, True, False), (set(), False, True), ({4, 8, 12}, True, True)],
+)
+def test_an_evaluation_that_nobody_has_heard_of_is_done_again(evaluated, has_test, keeps):
+    """One that is due after the very last step is done when the run goes on."""
+    steps_of = {"kept_step": 4, "last_step": 9, "steps_per_epoch": 4}
+    reunion = Reunion(RunSoFar(plan=PLAN, **steps_of, evaluated=frozenset(evaluated), evaluates=True))
+    told = {"stop": 12, "has_test": has_test}
+    assert bool(take(reunion, hello(0, **told), hello(3, **told))) == keeps
+
+
+def test_one_that_fails_or_is_lost_while_it_catches_up_is_told(reunion):
+    take(reunion, hello(0), hello(3), said(3, "failed", text="no space"))
+    assert reunion.result == NotKept("member 3 failed: no space")
+
+
+def test_one_that_is_lost_before_all_are_there_may_come_again(reunion):
+    take(reunion, hello(0), ev.Left(0, "closed its connection"), hello(3))
+    assert (reunion.missing, reunion.result, reunion.has_begun) == ((0,), None, False)
+    assert take(reunion, hello(0))
+    take(reunion, ev.Left(3, "closed its connection"))
+    assert reunion.result == NotKept("member 3 was lost once more")
+
+
+def test_a_state_that_nobody_can_go_on_from_is_dropped(reunion):
+    take(reunion, hello(0), hello(3), said(3, "checkpoint", step=12, unkept=""))
+    take(reunion, said(0, "checkpoint", FILE, step=12, unkept="a generator."))
+    assert reunion.result == NotKept("a generator.")

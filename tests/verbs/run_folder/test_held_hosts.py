@@ -1,0 +1,46 @@
+"""How the hosts of a run are found again, as its folder says."""
+
+from dataclasses import replace
+
+import pytest
+
+from nfold.errors import PlanError
+from nfold.verbs.run_folder.files import HELD
+from nfold.verbs.run_folder.held_hosts import HeldHosts, forget_held, read_held, save_held
+
+HOSTS = HeldHosts(host="10.0.0.1", port=7001, token="secret", hold_s=30.0, nodes="2:8", on=None, listen="10.0.0.1:0")
+
+
+def test_only_its_owner_reads_it(tmp_path):
+    assert read_held(tmp_path) is None
+    save_held(tmp_path, replace(HOSTS, hold_s=1.0))
+    save_held(tmp_path, HOSTS)
+    assert (tmp_path / HELD).stat().st_mode & 0o777 == 0o600
+    assert read_held(tmp_path) == HOSTS
+    (tmp_path / HELD).chmod(0o640)
+    with pytest.raises(PlanError, match=r"held.json can be read or changed by others \(mode 640\), .* chmod 600"):
+        read_held(tmp_path)
+    forget_held(tmp_path)
+    assert read_held(tmp_path) is None
+
+
+def test_the_next_command_listens_where_the_one_before_did():
+    assert HOSTS.wishes == {
+        "on": None, "nodes": "2:8", "listen": "10.0.0.1:7001", "port": 7001, "hold_for": 30.0
+    }  # fmt: skip
+    assert replace(HOSTS, on="local", listen=None).wishes["listen"] is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "are_wanted"),
+    [
+        ({}, True),
+        ({"nodes": "2:8", "listen": "10.0.0.1:0", "steps": 9}, True),
+        ({"nodes": "1:8"}, False),
+        ({"on": "here"}, False),
+        ({"workers": 4}, False),
+        ({"emulate": "c.toml"}, False),
+    ],
+)
+def test_who_asks_for_other_hosts_does_not_get_these(asked, are_wanted):
+    assert HOSTS.are_asked_for(asked) == are_wanted
