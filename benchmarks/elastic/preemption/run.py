@@ -65,7 +65,10 @@ def nfold(cluster: SlurmCluster, folder: Path, given: argparse.Namespace) -> dic
 
 
 def torchrun(cluster: SlurmCluster, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """Play plain data parallelism through it: one job of four nodes that is queued again, and goes on from a file."""
+    """Play plain data parallelism through it: one job of four nodes that is queued again, and goes on from a file.
+
+    torchrun ends with an error when a node is taken, so the job's script has to ask for another turn.
+    """
     log = folder / "steps.jsonl"
     first = cluster.networks.address_of(0)  # a job of all nodes begins there
     torchrun = (
@@ -74,7 +77,8 @@ def torchrun(cluster: SlurmCluster, folder: Path, given: argparse.Namespace) -> 
     wishes = f"--steps {given.steps} --every {given.every} --told {log} --kept {folder / 'kept.pt'}"
     (folder / "job.sh").write_text(f"""#!/bin/sh
 export GLOO_SOCKET_IFNAME=$(ls /sys/class/net | grep -v lo | head -1) OMP_NUM_THREADS=1 READ_S={given.read_s}
-srun --ntasks-per-node=1 --mpi=none sh -c 'exec {torchrun} --master-addr={first} --master-port=29555 {DDP} {wishes}'
+srun --ntasks-per-node=1 --mpi=none sh -c 'exec {torchrun} --master-addr={first} --master-port=29555 {DDP} {wishes}' \\
+  || scontrol requeue $SLURM_JOB_ID
 """)
     job = cluster.ask("sbatch", "--parsable", "--partition=scavenge", f"--nodes={NODES}", "--exclusive", "--requeue",
                       f"--output={folder / 'ddp.out'}", str(folder / "job.sh")).strip()  # fmt: skip
