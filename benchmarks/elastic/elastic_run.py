@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,14 @@ INVITATION = re.compile(r"nfold join (\S+) --token-file (\S+)")
 class NfoldRun:
     """`nfold train`, and what its folder says of it."""
 
-    def __init__(self, script: Path, folder: Path, *flags: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        script: Path,
+        folder: Path,
+        *flags: str,
+        environment: Mapping[str, str] | None = None,
+        goes_on: bool = False,
+    ) -> None:
         """Start it.
 
         Args:
@@ -29,6 +36,7 @@ class NfoldRun:
             folder: of the run; what it says is kept beside it.
             flags: of `nfold train`.
             environment: more variables of its process.
+            goes_on: from the checkpoint in the folder.
         """
         self.folder, self.said = folder, folder.with_suffix(".said")
         cache = str(folder.with_name("cache"))  # agents keep the program there
@@ -36,7 +44,8 @@ class NfoldRun:
         self._environment = {**os.environ, **given}
         folder.parent.mkdir(parents=True, exist_ok=True)
         with self.said.open("wb") as said:
-            self.process = self._start(["train", str(script), *flags, "--out", str(folder)], said)
+            which = ["--resume", str(folder)] if goes_on else [str(script), "--out", str(folder)]
+            self.process = self._start(["train", *which, *flags], said)
 
     def steps(self) -> list[dict[str, Any]]:
         """Return the steps of the run's history so far: step, loss, seconds of training."""
@@ -76,25 +85,32 @@ class NfoldRun:
         lines = path.read_text().splitlines(keepends=True) if path.exists() else []
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
-    def _start(self, arguments: list[str], said: Any) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", "nfold.cli.main", *arguments]
+    def _start(self, arguments: list[str], said: Any, inside: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
+        command = [*inside, sys.executable, "-m", "nfold.cli.main", *arguments]
         return subprocess.Popen(command, env=self._environment, stdout=subprocess.DEVNULL, stderr=said)
 
 
 class ElasticRun(NfoldRun):
     """One that waits for hosts to join by hand, and those hosts."""
 
-    def __init__(self, script: Path, folder: Path, *flags: str) -> None:
-        """Start it; nobody has joined yet."""
-        super().__init__(script, folder, "--listen", "127.0.0.1:0", *flags)
+    def __init__(
+        self,
+        script: Path,
+        folder: Path,
+        *flags: str,
+        at: str = "127.0.0.1:0",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start it; nobody has joined yet. It listens at an address of this machine."""
+        super().__init__(script, folder, "--listen", at, *flags, environment=environment)
         self.hosts: dict[str, subprocess.Popen[bytes]] = {}
         self._address, self._token_file = self._invitation()
 
-    def join(self, name: str) -> None:
-        """Let a host join; it may take part a second later."""
+    def join(self, name: str, inside: Sequence[str] = ()) -> None:
+        """Let a host join; it may take part a second later. `inside`: what brings its command into a network."""
         command = ["join", self._address, "--token-file", self._token_file, "--name", name]
         with self.said.open("ab") as said:
-            self.hosts[name] = self._start(command, said)
+            self.hosts[name] = self._start(command, said, inside)
 
     def leave(self, name: str) -> None:
         """Tell a host to end, in order."""

@@ -281,7 +281,8 @@ def open_pool(output, said):
         said.put,
         hosts=HostRange(1, 2),
         came=lambda agent: said.put(agent.name),
-        leaves=said.put,
+        leaves=lambda member, _: said.put(member),
+        taken=lambda agent: said.put(f"{agent.name} was taken away"),
         lost=lambda member, how: said.put((member, how)),
     )
 
@@ -335,12 +336,14 @@ def test_a_host_with_other_versions_that_comes_later_is_told_and_the_others_go_o
 
 def test_a_host_that_leaves_in_order_is_free_when_its_member_is(open_pool, begun, said):
     begun.say("leaving", why="its host wants it to")
-    assert said.get(timeout=30.0) == 0, "its member is to leave"
+    begun.say("leaving", why="its host is in a hurry")
+    assert [said.get(timeout=30.0) for _ in range(2)] == [0, 0], "its member is to leave"
     successor = joined(open_pool, said, name="pi-2")
     open_pool.release(0)
     assert [begun.hear()[0]["do"] for _ in range(2)] == ["release", "stop"]
     begun.say("bye")
     begun.thread.join(30.0)
+    assert said.get(timeout=30.0) == "pi-1 was taken away"
     assert said.empty(), "nothing is lost"
     back = joined(open_pool, said, name="pi-1")
     for each in (successor, back):

@@ -62,3 +62,14 @@ def test_freed_memory_stays_with_the_process():
 )
 def test_who_has_set_the_allocator_up_keeps_that(name, value):
     assert filled("keep", **{name: value}) > PAGES / 2
+
+
+def test_what_is_kept_for_good_is_looked_through_no_more():
+    script = (
+        "import gc, nfold.machine.heap as heap\n"
+        "circle = []; circle.append(circle); del circle\n"
+        "heap.keep_for_good()\n"
+        "print(gc.collect(), gc.get_freeze_count() > 1000, len(gc.get_objects()) < gc.get_freeze_count())"
+    )
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, text=True).stdout
+    assert told.split() == ["0", "True", "True"]

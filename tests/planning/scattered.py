@@ -51,7 +51,13 @@ def random_problem(seed, most_nodes=7, kind="ring"):
         batch_size=int(random.choice([32, 256])),
         traffic=Traffic(kind=kind, gradient_bytes=float(random.choice([0.0, 2e4, 2e5, 1e6]))),
     )
-    links = Links(up=boxes.up * sample_bytes, down=boxes.down * sample_bytes, latency_s=random.uniform(0, 1e-3, count))
+    links = Links(
+        up=boxes.up * sample_bytes,
+        down=boxes.down * sample_bytes,
+        latency_s=random.uniform(0, 1e-3, count),
+        message_s=random.uniform(0, 1e-3, count),
+        byte_s=random.uniform(0, 1e-7, count),
+    )
     return Problem(
         residency=Residency(holdings=tuple(holdings), sample_bytes=sample_bytes),
         sites=("",) * count,

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from nfold.core.profile import Pace
-from nfold.profiling import measure_pace
+from nfold.profiling import bit_s, measure_pace
 from nfold.program import Program
 
 DATA = TensorDataset(torch.zeros(8, 4), torch.zeros(8, dtype=torch.long))
@@ -121,3 +121,9 @@ def test_bookkeeping_counts_as_it_was_when_nobody_slowed_it_down() -> None:
 def test_bookkeeping_takes_some_time_and_not_long() -> None:
     pace = measure_pace(PROGRAM, DATA, chunk_size=2, num_threads=1, budget_s=0.0, longest_pass_s=1.0)
     assert 1e-8 < pace.bookkeeping_s < 1e-4
+
+
+def test_a_bit_of_bookkeeping_counts_all_that_passes_meanwhile():
+    """For a fifth of a second: here three rounds of 2000 bits, between two looks each."""
+    ticks = accumulate(chain([0.0], repeat(0.021)))
+    assert bit_s(lambda: next(ticks)) == pytest.approx(11 * 0.021 / (3 * 2000))

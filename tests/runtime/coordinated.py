@@ -19,6 +19,7 @@ from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.control.spool import Arrived
 from nfold.runtime.coordinator.coordinator import Coordinator
+from nfold.runtime.coordinator.members.planned_aside import plan_aside
 from nfold.transport.probing.probe import ProbedPair
 
 FOUND = ProbedPair(
@@ -84,6 +85,8 @@ class Job:
     inventories: tuple[Inventory, ...] = ()
     """What lives on each rank's node; empty: all data on all."""
     ready: dict[str, Any] = field(default_factory=lambda: dict(READY))
+    found: ProbedPair = FOUND
+    """By every probe."""
 
     def __post_init__(self) -> None:
         self.coordinator = Coordinator(
@@ -134,12 +137,8 @@ class Job:
 
     def hold(self, *members: int, alone: int | None = None) -> list[cmd.Command]:
         """Let ranks tell what they hold of the state, the same all of them, but for what one has alone."""
-        facts = {"optimizer": "SGD", "scalars": {}, "groups": {}, "state_dict": None, "unkept": ""}
-        facts |= {"fingerprints": {}, "extras": {}, "diverged": ""}
-        rows = [["model.a.weight", "F32", [2, 3], 0, 6, False]]
         for member in members:
-            own = [["optimizer.a.weight.momentum_buffer", "F32", [2, 3], 0, 6, False]] if member == alone else []
-            told = self.say(member, "holdings", rows=[*rows, *own], facts=facts)
+            told = self.say(member, "holdings", **held(alone=member == alone))
             assert member == members[-1] or told == []
         return told
 
@@ -174,7 +173,7 @@ class Job:
         if len(self.ranks) == 1:
             return planned
         self.say(1, "probed", found=None)
-        planned = self.say(0, "probed", found=codec.encode(FOUND))
+        planned = self.say(0, "probed", found=codec.encode(self.found))
         workers = range(self.settings.workers)
         return self.all_say("paced", workers, pace=PACE) if len(workers) > 1 else planned
 
@@ -190,9 +189,44 @@ class Job:
         self.workers = range(self.planned.plan.world_size)
         return self.all_say("built", self.workers, kept={}, notes=[], seconds=1.0)
 
+    def look_ahead(self, commands: list[cmd.Command], until: str = "") -> list[cmd.Command]:
+        """Answer what is done beside training, until nothing of that is left; return all other commands.
+
+        Args:
+            commands: with what is to be answered.
+            until: the first order, or command, that nobody answers any more.
+        """
+        left, others = list(commands), []
+        while left:
+            each = left.pop(0)
+            if until and until in orders([each])[0]:
+                return [*others, each]
+            what = each.message["do"] if isinstance(each, cmd.Send) else ""
+            if isinstance(each, cmd.PlanAside):
+                left += self.handle(plan_aside(each))
+            elif what and each.message.get("beside"):
+                found = codec.encode(self.found) if each.message.get("measures") else None
+                told = {"ticket": each.message["ticket"], "found": found, "failed": ""}
+                left += [then for member in each.members for then in self.say(member, "beside", **told)]
+            elif what == "warm":
+                left += self.say(each.members[0], "built", kept={}, notes=[], seconds=1.0)
+            elif what == "pace":
+                left += self.say(each.members[0], "paced", pace=PACE)
+            else:
+                others.append(each)
+        return others
+
     @property
     def planned(self) -> cmd.Planned:
         return next(command for command in self.told if isinstance(command, cmd.Planned))
+
+
+def held(*, alone: bool = False) -> dict[str, Any]:
+    """What a rank tells that it holds; `alone`: with something that no other rank has."""
+    facts = {"optimizer": "SGD", "scalars": {}, "groups": {}, "state_dict": None, "unkept": ""}
+    facts |= {"fingerprints": {}, "extras": {}, "diverged": ""}
+    own = [["optimizer.a.weight.momentum_buffer", "F32", [2, 3], 0, 6, False]] if alone else []
+    return {"rows": [["model.a.weight", "F32", [2, 3], 0, 6, False], *own], "facts": facts}
 
 
 def failed(commands: list[cmd.Command]) -> bool:

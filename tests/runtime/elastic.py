@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nfold.core.options.host_range import HostRange
 from nfold.program import Program, ProgramSource
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.run_folder.folder import RunFolder
@@ -40,11 +41,23 @@ class Told(NullObserver):
 class Elastic:
     """A run of many steps, which its test leaves when it has seen enough."""
 
-    def __init__(self, source: Program | ProgramSource, folder: Path, **wishes: Any) -> None:
+    def __init__(
+        self,
+        source: Program | ProgramSource,
+        folder: Path,
+        *,
+        may_lose: bool = False,
+        protect: int | str = "auto",
+        **wishes: Any,
+    ) -> None:
         given = {"workers": 2, "strategy": "ring", "chunks": CHUNKS, "steps": 10**6, "checkpoint_every": 10**6} | wishes
         self.told = Told()
         options = Options(evaluate=False, **given)
-        self.job = Job(source, options, self.told, folder=RunFolder.create(folder, ""), lockstep=True)
+        if may_lose:  # as with `--nodes 1:4`, for which there must be hosts
+            object.__setattr__(options, "hosts", HostRange(1, CHUNKS))
+            object.__setattr__(options, "protect", protect)
+        self.folder = RunFolder.create(folder, "")
+        self.job = Job(source, options, self.told, folder=self.folder, lockstep=True)
         self._steps: Iterator[Any] = self.job.play()
         self.step = 0
 
@@ -79,6 +92,10 @@ class Elastic:
         """Processes that run, by member."""
         members = self.session._launcher._members.items()
         return {member: asked.child.pid for member, asked in members if asked.child is not None}
+
+    def kill(self, member: int) -> None:
+        """Let a member that is a thread vanish without a word."""
+        self.session._control_server.channels[member].close()
 
     def end(self) -> Run:
         """Leave the loop."""

@@ -46,6 +46,7 @@ def make_plan(
     servers: int,
     chunks: int,
     shares: tuple[float, ...] = (),
+    fraction_bits: int | None = None,
 ) -> Plan:
     """Plan with the synthetic profile."""
     facts = Facts(
@@ -58,6 +59,7 @@ def make_plan(
         batch_size=program.batch_size,
         chunks=chunks,
         chunk_shares=shares,
+        fraction_bits=fraction_bits,
     )
     return plan(facts, strategy, among=(named(strategy),))
 

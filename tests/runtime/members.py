@@ -32,7 +32,7 @@ from nfold.verbs.ranks.toolbox import MemoryWiring, Toolbox
 WAIT_S = 60.0
 TOKEN = "a secret"
 LOAD = {
-    "do": "load", "measure": False, "device": "cpu", "local_rank": 0, "threads": 1,
+    "do": "load", "measure": False, "exact": False, "device": "cpu", "local_rank": 0, "threads": 1,
     "evaluate": False, "steps": None, "overrides": {}, "node": "", "lives": None,
 }  # fmt: skip
 Lose = Callable[[int, int], None]
@@ -179,6 +179,7 @@ class Members:
             "placed": [],
             "moves": [],
             "state": None,
+            "protect": 0,
         }
         for member, own in zip(members, rank_schedules(plan, self.graph), strict=True):
             self.tell((member,), {**order, "schedule": own.to_document()}, header)

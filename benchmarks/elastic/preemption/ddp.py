@@ -20,7 +20,7 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--steps", type=int, required=True)
     options.add_argument("--every", type=int, required=True)
-    options.add_argument("--log", type=Path, required=True)
+    options.add_argument("--told", type=Path, required=True)
     options.add_argument("--kept", type=Path, required=True)
     given = options.parse_args()
     dist.init_process_group("gloo")
@@ -43,7 +43,7 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         if rank == 0:
-            with given.log.open("a") as log:
+            with given.told.open("a") as log:
                 log.write(json.dumps({"step": step + 1, "at": time.time()}) + "\n")
             if (step + 1) % given.every == 0:
                 whole = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}

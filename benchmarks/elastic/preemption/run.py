@@ -65,21 +65,29 @@ def nfold(cluster: SlurmCluster, folder: Path, given: argparse.Namespace) -> dic
 
 
 def torchrun(cluster: SlurmCluster, folder: Path, given: argparse.Namespace) -> dict[str, Any]:
-    """Play plain data parallelism through it: one job of four nodes that is queued again, and goes on from a file."""
+    """Play plain data parallelism through it: one job of four nodes that is queued again, and goes on from a file.
+
+    torchrun ends with an error when a node is taken, so the job's script has to ask for another turn.
+    """
     log = folder / "steps.jsonl"
+    first = cluster.networks.address_of(0)  # a job of all nodes begins there
+    torchrun = (
+        f"{sys.executable} -m torch.distributed.run --nnodes={NODES} --nproc-per-node=1 --node-rank=$SLURM_NODEID"
+    )
+    wishes = f"--steps {given.steps} --every {given.every} --told {log} --kept {folder / 'kept.pt'}"
     (folder / "job.sh").write_text(f"""#!/bin/sh
 export GLOO_SOCKET_IFNAME=$(ls /sys/class/net | grep -v lo | head -1) OMP_NUM_THREADS=1 READ_S={given.read_s}
-srun --ntasks-per-node=1 --mpi=none {sys.executable} -m torch.distributed.run --nnodes={NODES} --nproc-per-node=1 \
-  --rdzv-backend=c10d --rdzv-id=$SLURM_JOB_ID-$SLURM_RESTART_COUNT \
-  --rdzv-endpoint=$(scontrol show node $(scontrol show hostnames $SLURM_JOB_NODELIST | head -1) --oneliner \
-    | tr ' ' '\\n' | sed -n 's/^NodeAddr=//p'):29555 \
-  {DDP} --steps {given.steps} --every {given.every} --log {log} --kept {folder / "kept.pt"}
+srun --ntasks-per-node=1 --mpi=none sh -c 'exec {torchrun} --master-addr={first} --master-port=29555 {DDP} {wishes}' \\
+  || scontrol requeue $SLURM_JOB_ID
 """)
     job = cluster.ask("sbatch", "--parsable", "--partition=scavenge", f"--nodes={NODES}", "--exclusive", "--requeue",
                       f"--output={folder / 'ddp.out'}", str(folder / "job.sh")).strip()  # fmt: skip
-    cluster.wait_until(lambda: len(_logged(log)) >= BEFORE, WAIT_S)
-    urgent(cluster, given.urgent_s)
-    cluster.wait_until(lambda: (logged := _logged(log)) and logged[-1]["step"] >= given.steps, 2 * WAIT_S)
+    try:
+        cluster.wait_until(lambda: len(_logged(log)) >= BEFORE, WAIT_S)
+        urgent(cluster, given.urgent_s)
+        cluster.wait_until(lambda: (logged := _logged(log)) and logged[-1]["step"] >= given.steps, 2 * WAIT_S)
+    except AssertionError as late:
+        sys.exit(f"{late}\n{(folder / 'ddp.out').read_text()[-3000:]}")
     cluster.ask("scancel", job)
     logged = _logged(log)
     gaps = [later["at"] - earlier["at"] for earlier, later in itertools.pairwise(logged)]

@@ -185,6 +185,9 @@ class ModelGraph:
     whole: tuple[str, ...] = ()
     """The user's modules that no operator divides, since a trace cannot go into them or goes wrong there (`""` is the
     model itself), and statements that decide on values, by file and lines: `net.py:31-33`."""
+    inexact_cut: str = ""
+    """Why operators apart compute other bits than the whole model does; empty: they compute the same, or nobody has
+    asked (`--exact`)."""
     notes: tuple[str, ...] = ()
     """What capture found and did about it, in plain words."""
 

@@ -7,6 +7,7 @@ from nfold.core.graph import ModelGraph
 from nfold.core.options.averages import Averages
 from nfold.core.options.best_model import Keep, read_keep
 from nfold.core.options.host_range import HostRange
+from nfold.core.options.protection import read_protect
 from nfold.core.options.run_options import JobOptions
 from nfold.core.plan import Plan
 from nfold.core.profile import Profile
@@ -56,6 +57,11 @@ class JobSettings(JobOptions):
         """The metric by which the best model is kept; None: only the last model is."""
         return None if self.keep is None else read_keep(self.keep)
 
+    @property
+    def keeps_snapshots(self) -> bool:
+        """Whether ranks keep snapshots, unless a plan is asynchronous; where samples move, they go on from files."""
+        return self.hosts is not None and self.place is None and read_protect(self.protect).is_on
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grant:
@@ -95,6 +101,8 @@ class Recipe:
     has_collate: bool = False
     """Whether the program joins items itself."""
     averages: Averages | None = None
+    gradients: int | None = None
+    """Checksum of the first gradients (`--exact`); None: sums are as they come."""
     items: dict[str, int | None] | None = None
     """Checksums of a few items of the data by their index, as in the first epoch; None: of an item that could not be
     read, or of all: an older version did not write them down."""

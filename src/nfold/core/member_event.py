@@ -19,7 +19,8 @@ class MemberEvent:
     at: float
     """When the next step was done after it: seconds since 1970."""
     kind: str
-    """`join`, `leave` or `loss` of a host; `plan`: the same ranks go on by another plan; or another word."""
+    """`join`, `leave` or `loss` of a host; `speed`: it computes faster or slower; `plan`: the same ranks go on by
+    another plan; or another word."""
     who: str
     """The host; empty: it is about all of them."""
     step: int
@@ -30,8 +31,12 @@ class MemberEvent:
     """In which nobody trained."""
     steps_again: int = 0
     """Steps that were lost with it, and are played again."""
+    again_from: str = ""
+    """What the others went on from after a loss, in words."""
     reason: str = ""
-    """Why it happened, as far as that is known."""
+    """Why it happened, as far as that is known; of `speed`: how the node computes now."""
+    share: str = ""
+    """Of `speed`: what the node computes of a step from there on."""
     boot_s: float | None = None
     """From the start of its agent to its first step; None: it has not joined, or was not heard of before."""
     moved_bytes: int = 0
@@ -45,7 +50,12 @@ class MemberEvent:
     @property
     def told(self) -> str:
         """The event as a line."""
+        if self.kind == "speed":
+            return (
+                f"{self.name}: it gets {self.share} from step {self.step} on, after a pause of {seconds(self.pause_s)}"
+            )
         again = f", {count(self.steps_again, 'step')} of them for the second time" if self.steps_again else ""
+        again += f", from {self.again_from}" if self.again_from else ""
         return (
             f"{self.name}: {count(self.ranks, 'rank')} train{'s' if self.ranks == 1 else ''} from step "
             f"{self.step} on{again}, after a pause of {seconds(self.pause_s)}"
@@ -54,13 +64,15 @@ class MemberEvent:
     @property
     def name(self) -> str:
         """Who did what."""
+        if self.kind == "speed":
+            return f"{self.who} {self.reason}"
         return _TOLD.get(self.kind, f"{self.kind} {{who}}").format(who=self.who).strip()
 
     @property
     def costs(self) -> str:
         """Its reason, and what it cost beside the pause; empty: nothing is known of that."""
         told = [
-            self.reason,
+            "" if self.kind == "speed" else self.reason,
             "" if self.boot_s is None else f"{seconds(self.boot_s)} from its start to its first step",
             f"{size(self.moved_bytes)} of state moved" if self.moved_bytes else "",
             f"{count(self.samples_at_stake, 'sample')} at stake" if self.samples_at_stake else "",

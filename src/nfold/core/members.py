@@ -63,6 +63,8 @@ class Turnover:
     lost: tuple[str, ...] = ()
     steps_again: int = 0
     """Steps that were done, are lost, and are played again."""
+    again_from: str = ""
+    """What the others go on from after a loss, in words."""
     why: dict[str, str] = field(default_factory=dict, compare=False)
     """What is known of the reason, by host."""
     launched_at: dict[str, float] = field(default_factory=dict, compare=False)
@@ -73,5 +75,27 @@ class Turnover:
         return bool(self.joined or self.left or self.lost)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpeedShift:
+    """A node computes faster or slower than before, and that lasts."""
+
+    node: str
+    times_slower: float
+    """Than when the run began; below 1: faster."""
+    is_correction: bool = False
+    """It is not the node that has changed: training shows what was measured for a moment before."""
+
+    @property
+    def told(self) -> str:
+        """What has become of the node."""
+        if abs(self.times_slower - 1) < _UNCHANGED and not self.is_correction:
+            return "computes as fast as at the start again"
+        when = "was measured at the start" if self.is_correction else "at the start"
+        slower, faster = f"{self.times_slower:.1f} times slower", f"{1 / self.times_slower:.1f} times faster"
+        return f"computes {slower if self.times_slower > 1 else faster} than {when}"
+
+
+_UNCHANGED = 0.15
+"""What a speed may differ from that at the start and still be called the same."""
 NOBODY = Turnover()
 """The members stay."""

@@ -6,6 +6,8 @@ from typing import Literal
 from nfold.errors import InternalError
 
 Route = Literal["local", "ring", "server"]
+ADDEND_BYTES = 8
+"""Of a gradient's element as a whole number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,6 +78,14 @@ class Reduction:
     """Of route `server`: in the order of their elements, together the whole bucket, none empty."""
     piece_elements: int = 0
     """Largest message; a share is sent in pieces so that sending, summing and receiving overlap. 0: whole shares."""
+    fraction_bits: int | None = None
+    """Gradients are summed as whole numbers of 64 bits, in units of 2 to the power of minus so many (`--exact`); None:
+    as what they are."""
+
+    @property
+    def addend_bytes(self) -> int:
+        """Bytes of an element while it is summed."""
+        return self.item_bytes if self.fraction_bits is None else ADDEND_BYTES
 
     @property
     def num_bytes(self) -> int:

@@ -18,8 +18,9 @@ Purpose = Literal[
     "activation", "activation gradient", "reduce", "gather", "push", "pull", "statistics", "norm", "acknowledgement"
 ]
 """Of a message. `reduce` and `push` bring gradients of weights, `gather` their sums, `pull` new values."""
-BufferKind = Literal["gradient", "value", "statistics", "norm", "acknowledgement"]
-"""Gradients or values of a bucket; rows of a group of batch norms; `squares` of each rank or the `factor`; nothing."""
+BufferKind = Literal["gradient", "addend", "value", "statistics", "norm", "acknowledgement"]
+"""Gradients of a bucket, or the whole numbers that they are summed as (`--exact`); its values; rows of a group of batch
+norms; `squares` of each rank or the `factor`; nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ class MessageEnd(_Task):
     def bucket(self) -> str | None:
         """The bucket whose gradients, sums or values travel."""
         data = self.data
-        return data.name if isinstance(data, Elements) and data.kind in ("gradient", "value") else None
+        return data.name if isinstance(data, Elements) and data.kind in ("gradient", "addend", "value") else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,6 +182,8 @@ class Receive(MessageEnd):
     """Over the elements, added to them, or kept aside for the Receive that names it."""
     onto: int | None = None
     """The Receive whose bytes were kept aside and are added to this one's first."""
+    completes: bool = False
+    """Whether it is the last that its elements wait for: whole numbers become gradients again."""
 
 
 ComputeTask = Load | Forward | Backward | SumSquares | FindClipFactor | OptimizerStep | FoldStatistics

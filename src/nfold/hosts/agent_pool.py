@@ -388,7 +388,7 @@ class AgentPool:
                         self._came(agent)
                     self._changed.notify_all()
             case "leaving" if self._hosts is not None:
-                agent.is_taken = not agent.is_leaving
+                agent.is_taken |= not agent.is_leaving
                 self.call_back(agent, message["why"])
             case "ended":
                 with self._changed:

@@ -12,7 +12,7 @@ pace                how fast a rank computes while all compute
 """
 
 from nfold.profiling.node_measuring import this_node
-from nfold.profiling.pace import bookkeeping_s, measure_pace
+from nfold.profiling.pace import bit_s, bookkeeping_s, measure_pace
 from nfold.profiling.program_profile import profile_program
 
-__all__ = ["bookkeeping_s", "measure_pace", "profile_program", "this_node"]
+__all__ = ["bit_s", "bookkeeping_s", "measure_pace", "profile_program", "this_node"]

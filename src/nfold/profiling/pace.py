@@ -27,6 +27,7 @@ QUARTILES_APART = 1.349
 """Standard deviations between the quartiles of a normal distribution."""
 _ROUNDS, _BITS = 5, 2000
 """Of bookkeeping: ten milliseconds of it or so."""
+_GAUGE_S = 0.2
 _ENTRIES = 8
 
 
@@ -94,6 +95,18 @@ def measure_pace(
 def bookkeeping_s(processor_clock: Clock = time.thread_time) -> float:
     """Return the processor seconds of a bit of bookkeeping: by how much machines differ in what surrounds a task."""
     return median(_bits_s(processor_clock) for _ in range(_ROUNDS)) / _BITS
+
+
+def bit_s(clock: Clock = time.perf_counter) -> float:
+    """Return the seconds that a bit of bookkeeping takes a node now, with what others take of its processors.
+
+    It lasts for a fifth of a second: long enough to meet the limit of a node that has a part of a core.
+    """
+    begin_s, rounds = clock(), 0
+    while clock() - begin_s < _GAUGE_S:
+        _bits_s(clock)
+        rounds += 1
+    return (clock() - begin_s) / (rounds * _BITS)
 
 
 def _bits_s(processor_clock: Clock) -> float:

@@ -150,7 +150,7 @@ class _World:
         members, reduction = bucket.reduction.members, bucket.reduction
         ready_s = max(bucket.ready_s[index] for index in members)
         free_s = max(max(self.lines[index].up_s, self.lines[index].down_s) for index in members)
-        share = reduction.num_bytes / len(members)
+        share = reduction.num_bytes / len(members) * (reduction.addend_bytes / reduction.item_bytes + 1) / 2
         piece = min(share, reduction.piece_elements * reduction.item_bytes or share)
         turn_s = max(self._hop_s(index, share) for index in members)
         message_s = max(self._hop_s(index, piece) + self._latency_s(index) for index in members)
@@ -193,9 +193,10 @@ class _World:
         members, own = each.members, each.served.get(index, 0)
         others = len(members) - (index in members)
         payload, messages = (own * others, others) if pulls else (each.total - own, len(each.served) - (own > 0))
-        return _seconds(self.ranks[index].uplink, payload, messages)
+        wider = 1.0 if pulls else each.bucket.reduction.addend_bytes / each.bucket.reduction.item_bytes
+        return _seconds(self.ranks[index].uplink, wider * payload, messages)
 
-    def _down_s(self, index: int, each: _Round, payload_bytes: int, messages: int) -> float:
+    def _down_s(self, index: int, each: _Round, payload_bytes: float, messages: int) -> float:
         lines, rank = self.lines[index], self.ranks[index]
         taken_s = _seconds(rank.downlink, payload_bytes, messages)
         lines.down_s = max(lines.down_s, each.first_s) + taken_s
@@ -207,7 +208,8 @@ class _World:
         done: list[tuple[float, int]] = []
         for index, own in each.served.items():
             others = len(members) - (index in members)
-            summed_s = self._down_s(index, each, own * others, others)
+            wider = bucket.reduction.addend_bytes / bucket.reduction.item_bytes
+            summed_s = self._down_s(index, each, wider * own * others, others)
             lines = self.lines[index]
             step_s = bucket.call_s + (bucket.update_s - bucket.call_s) * own / bucket.reduction.num_bytes
             lines.lane_s = max(lines.lane_s, summed_s) + step_s / self.ranks[index].speed

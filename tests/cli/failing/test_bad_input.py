@@ -35,7 +35,22 @@ STEP_OF_399 = 1 + list(sample_order(400, epoch=0, seed=0)).index(399) // 16
             ["train", "faulty.py", "-n", "4", "--chunks", "2", "--strategy", "ring"],
             ["4 workers cannot share 2 chunks", "--chunks 4"],
         ),
+        (
+            ["train", "faulty.py", "--protect", "never"],
+            ["--protect never: it must be auto, off, or the most steps that a lost host may cost, as in 20"],
+        ),
+        (["train", "faulty.py", "--protect", "5"], ["--protect 5 is for hosts that come and go. Add --nodes MIN:MAX"]),
+        (["train", "faulty.py", "--hosts-last", "x"], ["--hosts-last x: it must be a time of more than 0"]),
         (["train", "faulty.py", "-n", "0"], ["workers is 0", "at least 1"]),
+        (
+            ["train", "faulty.py", "--exact", "--strategy", "ssp"],
+            ["--exact and --strategy ssp: each gradient is applied"],
+        ),
+        (["train", "faulty.py", "--exact", "--device", "cuda"], ["kernels of CUDA add in an order", "--device cpu"]),
+        (
+            ["train", "faulty.py", "--exact", "--place", "lp"],
+            ["--exact and --place lp: chunks of a batch are what lives"],
+        ),
         (["train", "faulty.py", "--steps", "0"], ["steps is 0", "at least 1"]),
         (["train", "faulty.py", "--seed", "9" * 23], ["--seed 99999999999999999999999: it must be", "2^64 - 1"]),
         (["train", "faulty.py", "--port", "65536"], ["port is 65536", "65535"]),
@@ -91,7 +106,7 @@ STEP_OF_399 = 1 + list(sample_order(400, epoch=0, seed=0)).index(399) // 16
         (["resume", "."], [". holds no run", "job.json"]),
         (
             ["train", "faulty.py", "--on", "local", "--nodes", "2", "--hold-for", "5m"],
-            ["--hold-for 5m is for hosts that come and go. Add --nodes MIN:MAX"],
+            ["--hold-for 5m is for hosts that come and go: --on or --listen"],
         ),
         (["train", "--resume", "."], [". holds no run", "job.json"]),
         (["why", "runs/x"], ["there is no run folder runs/x"]),

@@ -26,6 +26,8 @@ class Hosts:
     def __init__(self, name: str, way: Way, shell: Any) -> None:
         self.name, self.way, self.shell = name, way, shell
         self.folder, self.environment = shell.folder, shell.environment
+        self.nodes = "2"
+        """Of a command: how many, or MIN:MAX."""
         self._jobs: list[subprocess.Popen[str]] = []
         self._guests: list[subprocess.Popen[str]] = []
 
@@ -36,7 +38,7 @@ class Hosts:
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         """Start `nfold ARGUMENTS` on the hosts."""
-        flags = [*self.way.flags, "--nodes", "2"] if self.name != "emulate" else [*self.way.flags, "-n", "2"]
+        flags = [*self.way.flags, "--nodes", self.nodes] if self.name != "emulate" else [*self.way.flags, "-n", "2"]
         if self.way.is_wrapped:
             flags += ["--python", str(self._wrapper())]
         command = (*self.way.begun_by, sys.executable, "-m", "nfold.cli.main", *arguments, *flags)

@@ -39,7 +39,7 @@ def test_with_fast_links_it_is_computing():
 
 
 def test_a_slow_node_is_named():
-    found = bottleneck(question([(1e9, 1e9)] * 3, speeds=(1.0, 1.0, 0.3), chunks=3))
+    found = bottleneck(question([(1e9, 1e9)] * 3, speeds=(1.0, 1.0, 0.6), chunks=3))
     assert (found.kind, found.node) == ("computing", "n2")
 
 

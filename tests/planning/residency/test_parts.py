@@ -15,14 +15,14 @@ from nfold.planning.residency.model.traffic import Links, Traffic
 from nfold.planning.residency.model.transfers import Flow, flows
 from nfold.planning.residency.model.whole_samples import whole
 
-LINKS = Links(np.array([10.0, 20, 40]), np.array([20.0, 20, 40]), np.array([0.1, 0.2, 0.3]))
+LINKS = Links(np.array([10.0, 20, 40]), np.array([20.0, 20, 40]), np.array([0.1, 0.2, 0.3]), *np.zeros((2, 3)))
 ALL = np.array([True, True, True])
 
 
 def test_a_ring_waits_for_its_slowest_link():
     """Measured: four nodes, 221 KB, the slowest at 10 Mbit/s: 0.274 to 0.281 s."""
     assert Traffic(gradient_bytes=30).sync_s(LINKS, ALL) == pytest.approx(2 * 2 * (30 / 3 / 10 + 0.5))
-    slow = Links(np.array([1.25e6, 6e6, 6e6, 6e6]), np.full(4, 6e6), np.zeros(4))
+    slow = Links(np.array([1.25e6, 6e6, 6e6, 6e6]), np.full(4, 6e6), *np.zeros((3, 4)))
     assert Traffic(gradient_bytes=221_000).sync_s(slow, np.full(4, True)) == pytest.approx(0.265, abs=0.001)
 
 
@@ -31,6 +31,16 @@ def test_a_server_carries_the_gradients_of_all():
     sync_s = Traffic(kind="server", gradient_bytes=100).sync_s(LINKS, ALL)
     assert sync_s == pytest.approx(max(100 / 10, 200 / 40) + max(100 / 20, 200 / 40) + 2 * 0.5)
     assert Traffic(kind="server", gradient_bytes=100).link_bytes(LINKS, ALL).tolist() == [100, 100, 200]
+
+
+@pytest.mark.parametrize(("kind", "messages"), [("ring", [4, 4, 4]), ("server", [1, 1, 2]), ("pipeline", [2, 2, 2])])
+def test_processors_handle_bytes_while_others_travel_and_messages_beside_that(kind, messages):
+    traffic = Traffic(kind=kind, gradient_bytes=100, activation_bytes=100)
+    quick = LINKS._replace(byte_s=np.full(3, 1e-6), message_s=np.array([0.0, 0.0, 0.25]))
+    assert traffic.link_messages(LINKS, ALL).tolist() == messages
+    assert traffic.sync_s(quick, ALL) == pytest.approx(traffic.sync_s(LINKS, ALL) + messages[2] / 2)
+    slow = LINKS._replace(byte_s=np.full(3, 1.0), latency_s=np.zeros(3))
+    assert traffic.sync_s(slow, ALL) == pytest.approx(2 * traffic.link_bytes(LINKS, ALL).max())
 
 
 @pytest.mark.parametrize("kind", ["ring", "server"])

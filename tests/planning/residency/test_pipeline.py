@@ -52,7 +52,7 @@ def test_it_is_the_best_of_all_first_stages_and_members():
 
 
 def test_inner_stages_send_both_ways():
-    links = Links(np.array([10.0, 20, 40]), np.array([10.0, 20, 40]), np.zeros(3))
+    links = Links(np.array([10.0, 20, 40]), np.array([10.0, 20, 40]), *np.zeros((3, 3)))
     traffic = Traffic(kind="pipeline", activation_bytes=100)
     assert traffic.sync_s(links, np.array([True, True, True])) == pytest.approx(2 * 100 / 10)
     assert traffic.sync_s(links, np.array([False, True, True])) == pytest.approx(100 / 20)

@@ -13,7 +13,8 @@ from nfold.runtime.checkpoint.checkpoint_format import Checkpoint, offer
 from nfold.runtime.checkpoint.joined_facts import join_facts
 from nfold.runtime.checkpoint.state_collection import collect
 from nfold.runtime.parameters.buffers import Piece
-from nfold.runtime.parameters.optimizer_updates import Updater, _Held
+from nfold.runtime.parameters.held_pieces import Held
+from nfold.runtime.parameters.optimizer_updates import Updater
 from nfold.runtime.parameters.weights import Weights
 from nfold.runtime.step.taken_state import take_model
 from nfold.transport.implementations.in_memory import MemoryNetwork
@@ -151,7 +152,7 @@ def test_a_model_takes_a_tensor_a_piece_at_a_time_into_its_own_memory(monkeypatc
 @pytest.mark.parametrize(("start", "stop"), [(0, 6), (2, 5)])
 def test_of_what_an_optimizer_keeps_only_the_elements_that_are_wanted_are_read(start, stop):
     model = Tied()
-    held = [_Held(Piece("weight", 0, 6, 0), "weight", model.weight)]
+    held = [Held(Piece("weight", 0, 6, 0), "weight", model.weight)]
     updater = Updater(Stepping(lambda weights: torch.optim.Adam(weights, lr=0.1)), held, [])
     model.weight.grad = torch.arange(6.0).reshape(3, 2)
     updater.step()

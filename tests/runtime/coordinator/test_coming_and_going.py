@@ -1,10 +1,11 @@
 """Members that come and go while others train: who is let in, and how a run goes on with other ranks."""
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from coordinated import FOUND, PACE, READY, Job, file, message, orders
+from coordinated import FOUND, PACE, READY, Job, file, held, message, orders
 from pretended import cluster
 
 from nfold.core import codec
@@ -12,12 +13,15 @@ from nfold.core.cluster import Cluster
 from nfold.core.job import JobSettings
 from nfold.core.members import Turnover
 from nfold.core.options.host_range import HostRange
+from nfold.core.profile import Pace
 from nfold.errors import WorkerLost
 from nfold.runtime.checkpoint.state_file import StateHeader
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.coordinator import MOST_LOOKS
+from nfold.runtime.coordinator.members.planned_aside import plan_aside
 
+KILLED = "was killed by signal 9 (SIGKILL)"
 HELLO = {"host": "there", "pid": 77}
 CHUNKED = READY | {"chunks": 4}
 
@@ -30,10 +34,15 @@ def training(workers: int = 2, **settings: Any) -> Job:
 
 
 def prepared(job: Job, number: int) -> list[cmd.Command]:
-    """Let a member come and get ready; return what follows."""
+    """Let a member come, get ready and be planned with; return what follows."""
     assert orders(job.say(number, "hello", **HELLO)) == [f"{number} load"]
     assert orders(job.say(number, "ready", **CHUNKED)) == [f"{number} listen"]
-    return job.say(number, "listening", address=["10.0.0.9", 5000 + number])
+    return job.look_ahead(job.say(number, "listening", address=["10.0.0.9", 5000 + number]))
+
+
+def released(job: Job, number: int) -> list[cmd.Command]:
+    """Let a member want to leave; return what follows once that is planned for."""
+    return job.look_ahead(job.handle(ev.ReleaseWanted(number)))
 
 
 def told(commands: list[cmd.Command]) -> list[str]:
@@ -45,9 +54,19 @@ def test_a_member_that_comes_while_others_train_gets_ready_beside_them():
     assert message(job.say(2, "hello", **HELLO), "load") == {**message(job.told, "load"), "local_rank": 2}
     assert orders(job.say(2, "ready", **CHUNKED)) == ["2 listen"]
     assert orders(job.all_step(0)) == ["StepDone"], "the others train on"
-    (noted, hold) = job.say(2, "listening", address=["10.0.0.9", 5002])
+    noted, *meet = job.say(2, "listening", address=["10.0.0.9", 5002])
     assert told([noted]) == ["member 2 (on there, pid 77) is prepared: the next generation begins with it"]
-    assert orders([hold]) == ["01 hold"]
+    assert orders(meet) == ["0 meet", "1 meet", "2 meet"]
+    known = [[[each[0] for each in order.message["addresses"]]] for order in meet]
+    assert known == [[[0, 2]], [[1, 2]], [[0, 1, 2]]], "ranks know each other already"
+    for number in (1, 0):
+        assert job.say(number, "beside", ticket=meet[0].message["ticket"], found=None, failed="") == []
+    (plan,) = job.say(2, "beside", ticket=meet[0].message["ticket"], found=None, failed="")
+    assert (plan.stayers, plan.newcomers) == ((0, 1), (2,))
+    assert orders(job.all_step(1)) == ["StepDone"], "the others train on"
+    (warm,) = job.handle(plan_aside(plan))
+    assert (warm.members, warm.message["do"], warm.message["rank"]) == ((2,), "warm", 2)
+    assert orders(job.say(2, "built", kept={}, notes=[], seconds=1.0)) == ["01 hold"], "nobody waits from now on"
 
 
 def test_a_member_that_some_rank_cannot_be_connected_to_is_not_let_in():
@@ -80,20 +99,13 @@ def until_regrouped(job: Job, *members: int, alone: int | None = None) -> list[c
     return job.hold(*members, alone=alone)
 
 
-def test_the_next_generation_is_measured_and_planned_with_those_who_came():
+def test_the_next_generation_begins_with_those_who_came_under_the_plan_that_was_made():
     job = training()
     prepared(job, 2)
-    (connect,) = until_regrouped(job, 0, 1)
+    again, connect = until_regrouped(job, 0, 1)
     assert (connect.members, connect.message["members"], connect.message["generation"]) == ((0, 1, 2), [0, 1, 2], 1)
     assert connect.message["addresses"][2] == [2, "10.0.0.9", 5002]
-    assert orders(job.all_say("connected", (0, 1, 2))) == ["0 probe", "1 probe"]
-    job.say(1, "probed", found=None)
-    paces = job.say(0, "probed", found=codec.encode(FOUND))
-    assert orders(paces) == ["Prepared", "0 pace", "1 pace", "2 pace"]
-    again, reconnect = job.all_say("paced", (0, 1, 2), pace=PACE)
-    assert isinstance(again, cmd.Replanned)
     assert (again.plan.workers, again.plan.chunks, again.next_step) == (3, 4, 4)
-    assert (reconnect.members, reconnect.message["generation"]) == ((0, 1, 2), 2)
     builds = job.all_say("connected", (0, 1, 2))
     assert [each.members for each in builds] == [(0,), (1,), (2,)]
     assert all(StateHeader(each.blob).facts["step"] == 4 for each in builds)
@@ -106,7 +118,7 @@ def test_the_next_generation_is_measured_and_planned_with_those_who_came():
 
 def test_who_announces_that_it_leaves_is_let_go_and_the_others_change_their_ranks():
     job = training()
-    assert orders(job.handle(ev.ReleaseWanted(0))) == []
+    assert orders(released(job, 0)) == []
     assert orders(until_regrouped(job, 0, 1)) == ["0 abandon"]
     assert orders(job.say(0, "abandoned")) == ["0 finish"]
     *notes, replanned, connect = job.say(0, "finished", usage=None)
@@ -123,7 +135,7 @@ def test_who_announces_that_it_leaves_is_let_go_and_the_others_change_their_rank
 
 def test_who_leaves_gives_first_what_nobody_else_has():
     job = training(3)
-    job.handle(ev.ReleaseWanted(1))
+    released(job, 1)
     (give,) = until_regrouped(job, 0, 1, 2, alone=1)
     assert (give.members, give.message["do"]) == ((0, 1), "hand")
     number, source, target, origin, index, name, *what = give.message["handings"][0]
@@ -141,8 +153,8 @@ def test_who_leaves_gives_first_what_nobody_else_has():
 def test_where_all_leave_the_state_goes_through_a_checkpoint():
     job = training(checkpoint_every=100)
     prepared(job, 2)
-    job.handle(ev.ReleaseWanted(0))
-    job.handle(ev.ReleaseWanted(1))
+    released(job, 0)
+    released(job, 1)
     job.say(0, "holding", step=1)
     job.say(1, "holding", step=1)
     assert orders(job.all_step(0))[-1] == "01 checkpoint"
@@ -153,19 +165,19 @@ def test_where_all_leave_the_state_goes_through_a_checkpoint():
 def test_all_may_be_replaced_by_one_who_came():
     job = training()
     prepared(job, 2)
-    job.handle(ev.ReleaseWanted(0))
-    job.handle(ev.ReleaseWanted(1))
+    released(job, 0)
+    released(job, 1)
     assert orders(until_regrouped(job, 0, 1)) == ["01 abandon"]
     assert orders(job.all_say("abandoned", (0, 1))) == ["01 finish"]
-    (connect,) = job.all_say("finished", (0, 1), usage=None)
+    *_, connect = job.all_say("finished", (0, 1), usage=None)
     assert connect.message["members"] == [2]
 
 
 def test_nobody_is_left_where_who_came_ends_before_it_can_begin():
     job = training()
     prepared(job, 2)
-    job.handle(ev.ReleaseWanted(0))
-    job.handle(ev.ReleaseWanted(1))
+    released(job, 0)
+    released(job, 1)
     until_regrouped(job, 0, 1)
     job.handle(ev.Left(2, "was killed by signal 9 (SIGKILL)"))
     job.all_say("abandoned", (0, 1))
@@ -175,18 +187,18 @@ def test_nobody_is_left_where_who_came_ends_before_it_can_begin():
 
 def test_who_wants_to_leave_while_others_are_let_in_waits_for_the_next_generation():
     job = training()
-    job.handle(ev.ReleaseWanted(0))
     prepared(job, 2)
+    released(job, 0)
     until_regrouped(job, 0, 1)
-    assert job.handle(ev.ReleaseWanted(1)) == []
+    assert released(job, 1) == []
     job.say(0, "abandoned")
-    (connect,) = job.say(0, "finished", usage=None)
+    *_, connect = job.say(0, "finished", usage=None)
     assert connect.message["members"] == [1, 2]
 
 
 def test_when_all_want_to_leave_the_run_is_kept_and_ends():
     job = training(checkpoint_every=100)
-    assert orders(job.handle(ev.ReleaseWanted(0))) == ["01 hold"]
+    assert orders(released(job, 0)) == ["01 hold"]
     (noted,) = told(job.handle(ev.ReleaseWanted(1)))
     assert noted.startswith("member 1 (on host-1, pid 101) is to leave, and fewer than the run may go on with would")
     job.say(0, "holding", step=1)
@@ -287,16 +299,11 @@ def test_who_waits_for_a_rank_can_leave_at_once_and_all_do_at_the_end():
 def test_a_newcomer_that_cannot_be_used_is_let_go():
     """Four ranks and as many chunks: a fifth has nothing to compute."""
     job = training(4)
-    prepared(job, 4)
-    until_regrouped(job, 0, 1, 2, 3)
-    job.all_say("connected", range(5))
-    job.say(1, "probed", found=None)
-    job.say(0, "probed", found=codec.encode(FOUND))
-    noted, abandon = job.all_say("paced", range(5), pace=PACE)
-    assert told([noted])[0].startswith("note: member 4 cannot be used, and is let go: ")
-    assert orders([abandon]) == ["4 abandon"]
-    assert orders(job.say(4, "abandoned")) == ["4 finish"]
-    assert orders(job.say(4, "finished", usage=None)) == ["Replanned", "0123 connect"]
+    noted, finish = prepared(job, 4)[1:]
+    assert told([noted])[0].startswith("note: member 4 (on there, pid 77) is not let in: it cannot be used: ")
+    assert orders([finish]) == ["4 finish"]
+    assert orders(job.all_step(0)) == ["StepDone"], "nobody stops for it"
+    assert job.say(4, "finished", usage=None) == []
     assert job.handle(ev.Left(4, "exited with code 0"))[0] == cmd.LetGo(4)
 
 
@@ -309,12 +316,16 @@ def test_a_rank_that_is_lost_ends_the_run_whoever_waits():
     assert "1 other rank stopped because of it" in str(failed.error)
 
 
-def on_hosts(count: int, least: int = 1) -> Job:
+def on_hosts(
+    count: int, least: int = 1, checkpoint_every: int | None = None, strategy: str = "ring", **found: float
+) -> Job:
     """A job whose hosts come and go."""
+    link = replace(FOUND, **({"latency_s": 1e-6, "there_bytes_per_s": 1e9, "back_bytes_per_s": 1e9} | found))
     names = tuple(f"host-{number}" for number in range(count))
     declared = Cluster(nodes=tuple(replace(cluster().nodes[0], name=name) for name in names))
-    settings = {"nodes": names, "cluster": declared, "hosts": HostRange(least, 4)}
-    job = Job(JobSettings(workers=count, strategy="ring", **settings), ready=CHUNKED)
+    settings: dict[str, Any] = {"nodes": names, "cluster": declared, "hosts": HostRange(least, 4)}
+    settings |= {"workers": count, "strategy": strategy, "checkpoint_every": checkpoint_every}
+    job = Job(JobSettings(**settings), ready=CHUNKED, found=link)
     job.until_training()
     return job
 
@@ -325,29 +336,109 @@ def test_a_host_that_comes_is_a_node_of_the_next_plan_and_is_told_by_its_name():
     load = message(job.say(2, "hello", **HELLO), "load")
     assert (load["node"], load["local_rank"]) == ("pi-9", 0)
     job.say(2, "ready", **CHUNKED)
-    assert "member 2 (on pi-9, pid 77) is prepared" in told(job.say(2, "listening", address=["10.0.0.9", 5002]))[0]
+    noted, *_ = job.look_ahead(job.say(2, "listening", address=["10.0.0.9", 5002]))
+    assert "member 2 (on pi-9, pid 77) is prepared" in told([noted])[0]
     until_regrouped(job, 0, 1)
-    while not (again := [each for each in job.told if isinstance(each, cmd.Replanned)]):
-        answer_last(job)
+    again = [each for each in job.told if isinstance(each, cmd.Replanned)]
     assert again[0].plan.nodes == ("host-0", "host-1", "pi-9")
     assert [node.name for node in again[0].known.cluster.nodes] == ["host-0", "host-1", "pi-9"]
     assert again[0].turnover == Turnover(joined=("pi-9",))
 
 
-def answer_last(job: Job) -> None:
-    """Let each member that was last told something answer."""
-    for sent in [each for each in job.told if isinstance(each, cmd.Send)]:
-        job.told.remove(sent)
-        for number in sent.members:
-            what = sent.message["do"]
-            found = codec.encode(FOUND) if what == "probe" and sent.message["measures"] else None
-            told = {"probe": {"found": found}, "pace": {"pace": PACE}}.get(what, {})
-            job.say(number, {"probe": "probed", "pace": "paced", "connect": "connected"}.get(what, what), **told)
+def coming(job: Job, number: int, name: str = "pi-9") -> list[cmd.Command]:
+    """Let a host come and its member be prepared; return what follows."""
+    job.handle(ev.MemberStarted(number, replace(cluster().nodes[0], name=name)))
+    return prepared(job, number)
+
+
+def test_a_host_is_measured_beside_training_before_it_is_planned_with():
+    job = on_hosts(2)
+    job.handle(ev.MemberStarted(2, replace(cluster().nodes[0], name="pi-9")))
+    job.say(2, "hello", **HELLO)
+    job.say(2, "ready", **CHUNKED)
+    _, pace = job.say(2, "listening", address=["10.0.0.9", 5002])
+    assert orders([pace]) == ["2 pace"], "by itself"
+    slow = codec.decode(Pace, PACE)
+    slow = replace(slow, mean_s=2 * slow.mean_s)
+    meets = job.say(2, "paced", pace=codec.encode(slow))
+    ticket = meets[0].message["ticket"]
+    job.all_step(0)
+    probes = [then for each in (0, 1, 2) for then in job.say(each, "beside", ticket=ticket, found=None, failed="")]
+    assert orders(probes) == ["2 probe", "0 probe"]
+    assert [each.message["members"] for each in probes] == [[2, 0], [2, 0]]
+    assert probes[0].message["generation"] == 1, "later than that of the steps"
+    found = replace(FOUND, latency_s=0.0, there_bytes_per_s=2e6, back_bytes_per_s=3e6, cpu_s_per_byte=9.0)
+    answer = {"ticket": probes[0].message["ticket"], "failed": ""}
+    assert job.say(0, "beside", found=None, **answer) == []
+    (plan,) = job.say(2, "beside", found=codec.encode(found), **answer)
+    *others, node = plan.known.cluster.nodes
+    assert (node.name, 2 * node.speed) == ("pi-9", pytest.approx(others[0].speed, rel=1e-3))
+    assert (node.uplink.bandwidth_bytes_per_s, node.downlink.bandwidth_bytes_per_s) == (2e6, 3e6)
+    assert node.uplink.cpu_s_per_byte == others[0].uplink.cpu_s_per_byte, "its peer was busy with more than the probe"
+
+
+def test_a_host_that_would_make_steps_longer_waits_as_a_spare():
+    job = on_hosts(2, strategy="auto")
+    job.found = replace(job.found, latency_s=0.25)
+    _, spared = told(coming(job, 2))
+    link = "its link carries 8 Gbit/s, after 250 ms on the way"
+    assert re.fullmatch(rf"pi-9 would make a step \d+ % longer \({link}\): it waits as a spare", spared)
+    assert orders(job.all_step(0)) == ["StepDone"], "nobody stops for it"
+    (plan,) = job.handle(ev.ClockTick(1.0, {0: 1e9, 1: 1e9}))
+    assert (plan.stayers, plan.newcomers) == ((1,), ()), "nor is a loss forgotten for it"
+    assert "it waits as a spare" in told(released(job, 0))[0]
+    until_regrouped(job, 0, 1)
+    job.say(0, "abandoned")
+    job.say(0, "finished", usage=None)
+    (again,) = [each for each in job.told if isinstance(each, cmd.Replanned)]
+    assert again.plan.nodes == ("host-1",), "one alone sends nothing"
+    assert job.coordinator._membership.newcomers == (2,), "and it still waits"
+
+
+def test_newcomers_that_die_again_and_again_stop_nobody():
+    """Wherever they are: while they compute, meet, probe, are planned with, or build."""
+    job = on_hosts(2, checkpoint_every=100)
+    for step, stage in enumerate(("pace", "meet", "probe", "PlanAside", "warm")):
+        number = 2 + step
+        job.handle(ev.MemberStarted(number, replace(cluster().nodes[0], name="pi-9")))
+        job.say(number, "hello", **HELLO)
+        job.say(number, "ready", **CHUNKED)
+        left = job.say(number, "listening", address=["10.0.0.9", 5000 + number])
+        assert stage in orders(job.look_ahead(left, until=stage))[-1]
+        (noted, gone) = job.handle(ev.Left(number, KILLED))
+        assert (told([noted])[0].split(" (")[0], gone) == (f"note: member {number}", cmd.LetGo(number))
+        assert orders(job.all_step(step))[0] == "StepDone"
+    assert not [each for each in job.told if orders([each])[0].endswith(("hold", "abandon"))]
+
+
+def test_a_newcomer_that_hangs_is_not_waited_for():
+    job = on_hosts(2)
+    job.handle(ev.MemberStarted(2, replace(cluster().nodes[0], name="pi-9")))
+    job.say(2, "hello", **HELLO)
+    job.say(2, "ready", **CHUNKED)
+    job.say(2, "listening", address=["10.0.0.9", 5002])
+    heard = {0: 1e9, 1: 1e9}
+    assert job.handle(ev.ClockTick(10.0, heard)) == []
+    assert job.handle(ev.ClockTick(99.0, heard)) == []
+    refused = job.handle(ev.ClockTick(100.0, heard))
+    assert told(refused)[0].endswith("is not let in: it has not answered for 90 s. The others go on.")
+
+
+def test_a_newcomer_that_cannot_be_reached_is_not_let_in():
+    job = on_hosts(2)
+    job.handle(ev.MemberStarted(2, replace(cluster().nodes[0], name="pi-9")))
+    job.say(2, "hello", **HELLO)
+    job.say(2, "ready", **CHUNKED)
+    job.say(2, "listening", address=["10.0.0.9", 5002])
+    meet, *_ = job.say(2, "paced", pace=PACE)
+    refused = job.say(1, "beside", ticket=meet.message["ticket"], found=None, failed="member 1 waited 60 s.")
+    assert told(refused)[0].endswith("is not let in: member 1 waited 60 s. The others go on.")
+    assert orders(refused)[1:] == ["2 finish"]
 
 
 def test_who_leaves_takes_its_host_along():
     job = on_hosts(2)
-    job.handle(ev.ReleaseWanted(1))
+    released(job, 1)
     until_regrouped(job, 0, 1)
     job.say(1, "abandoned")
     commands = job.say(1, "finished", usage=None)
@@ -372,9 +463,6 @@ def test_fewer_than_the_least_end_the_run_with_a_checkpoint():
     assert "01 checkpoint" in orders(job.told)
 
 
-KILLED = "was killed by signal 9 (SIGKILL)"
-
-
 def lose(job: Job, number: int, *witnesses: int) -> list[cmd.Command]:
     """Let a member be killed, which the others see."""
     commands = job.handle(ev.Left(number, KILLED))
@@ -389,8 +477,12 @@ def test_the_others_go_on_from_the_beginning_where_nothing_was_kept():
     gone, abandon = lose(job, 1, 0)
     assert (gone, orders([abandon])) == (cmd.LetGo(1), ["0 abandon"])
     assert lose(job, 1, 0) == [], "what was seen of a loss that is known"
-    *_, again, connect = job.say(0, "abandoned")
-    assert (again.next_step, again.turnover) == (0, Turnover(lost=("host-1",), steps_again=2))
+    assert orders(job.say(0, "abandoned")) == ["0 recall"]
+    *_, again, connect = job.say(0, "recalled", states=[])
+    assert (again.next_step, again.turnover) == (
+        0,
+        Turnover(lost=("host-1",), steps_again=2, again_from="the beginning"),
+    )
     assert again.plan.nodes == ("host-0",)
     assert (connect.members, connect.message["gone"]) == ((0,), [1])
     (build,) = job.say(0, "connected")
@@ -420,6 +512,33 @@ def test_an_echo_of_nothing_ends_the_run_in_the_end():
     assert "lost its connection" in str(failed.error)
 
 
+def test_a_plan_for_each_loss_is_there_before_it_happens():
+    job = on_hosts(2)
+    plans, heard = [], dict.fromkeys(range(2), 1e9)
+    for now_s in (1.0, 2.0):
+        (plan,) = job.handle(ev.ClockTick(now_s, heard))
+        assert job.handle(ev.ClockTick(now_s, heard)) == [], "one at a time"
+        plans.append((plan.stayers, plan.newcomers))
+        planned = plan_aside(plan)
+        assert job.handle(planned) == []
+    assert plans == [((1,), ()), ((0,), ())]
+    assert job.handle(ev.ClockTick(3.0, heard)) == []
+    lose(job, 1, 0)
+    job.say(0, "abandoned")
+    *_, again, _ = job.say(0, "recalled", states=[])
+    assert again.known is planned.known
+    (build,) = job.say(0, "connected")
+    assert build.message["schedule"] == planned.builds[0]["schedule"]
+
+
+def test_who_leaves_does_so_at_once_where_its_loss_was_planned_for():
+    job = on_hosts(2, checkpoint_every=100)
+    (plan,) = job.handle(ev.ClockTick(1.0, {0: 1e9, 1: 1e9}))
+    assert plan.stayers == (1,)
+    job.handle(plan_aside(plan))
+    assert orders(job.handle(ev.ReleaseWanted(0))) == ["01 hold"]
+
+
 def test_the_others_go_on_from_the_checkpoint_that_was_kept_last():
     job = on_hosts(2)
     job.all_step(0, 1, 2, 3)
@@ -427,11 +546,58 @@ def test_the_others_go_on_from_the_checkpoint_that_was_kept_last():
     job.say(0, "checkpoint", file("epoch"), has_file=True)
     job.all_step(4)
     lose(job, 0, 1)
-    assert orders(job.say(1, "abandoned")) == ["TakeState"]
+    job.say(1, "abandoned")
+    assert orders(job.say(1, "recalled", states=[])) == ["TakeState"]
     *_, again, _ = job.handle(ev.StateTaken(b"header"))
-    assert (again.next_step, again.turnover) == (4, Turnover(lost=("host-0",), steps_again=1))
+    assert (again.next_step, again.turnover) == (
+        4,
+        Turnover(lost=("host-0",), steps_again=1, again_from="a checkpoint"),
+    )
     (build,) = job.say(1, "connected")
     assert (build.members, build.blob) == ((1,), b"header")
+
+
+def snapshot(job: Job, step: int, alone: int | None = None) -> list[cmd.Command]:
+    """Let all ranks tell of a snapshot; return what follows."""
+    found: list[cmd.Command] = []
+    for rank in job.workers:
+        found += job.say(rank, "snapshot", step=step, seconds=0.01, **held(alone=rank == alone))
+    return found
+
+
+def test_the_others_go_back_to_the_last_snapshot_that_all_had_taken():
+    job = training(3, hosts=HostRange(1, 4), protect=2)
+    job.all_step(0, 1)
+    assert orders(snapshot(job, 2)) == ["Noted"], "all have all, so that no buddy is needed"
+    job.all_step(2, 3)
+    for rank in (0, 1):  # who dies has not taken the next one
+        job.say(rank, "snapshot", step=4, seconds=0.01, rows=None, facts=held()["facts"])
+    lose(job, 2, 0, 1)
+    job.all_say("abandoned", (0, 1))
+    states = [{"generation": 0, "step": step, "told": held(), "others": []} for step in (2, 4)]
+    *_, again, _ = job.all_say("recalled", (0, 1), states=states)
+    assert (again.next_step, again.turnover) == (2, Turnover(lost=("host-2",), steps_again=2, again_from="a snapshot"))
+    builds = job.all_say("connected", (0, 1))
+    assert [(each.message["state"]["step"], StateHeader(each.blob).facts["step"]) for each in builds] == [(2, 2)] * 2
+
+
+def test_what_one_rank_has_alone_is_given_to_another_and_lost_only_with_both():
+    job = training(3, hosts=HostRange(1, 4), protect=2)
+    job.all_step(0)
+    protect, _ = snapshot(job, 1, alone=2)
+    ((number, source, target, member, pieces),) = protect.message["shipments"]
+    assert (protect.message["every"], protect.message["lag"]) == (1, 1), "at most two steps are lost"
+    assert (number, source, target, member, [piece[0] for piece in pieces]) == (1, 2, 0, 2, [1])
+    lose(job, 2, 0, 1)
+    job.all_say("abandoned", (0, 1))
+    kept = {"generation": 0, "step": 1, "told": held()}
+    job.say(0, "recalled", states=[kept | {"others": [[2, 1]]}])
+    *_, again, _ = job.say(1, "recalled", states=[kept | {"others": []}])
+    assert again.turnover.again_from == "a snapshot"
+    lose(job, 0, 1)
+    job.say(1, "abandoned")
+    *_, again, _ = job.say(1, "recalled", states=[kept | {"others": []}])
+    assert (again.next_step, again.turnover.again_from) == (0, "the beginning")
 
 
 def test_who_is_lost_while_the_others_begin_anew_is_missed_too():
@@ -443,7 +609,8 @@ def test_who_is_lost_while_the_others_begin_anew_is_missed_too():
     assert orders(lose(job, 2)) == ["SetTimer"]
     *_, abandon = job.handle(ev.TimedOut())
     assert orders([abandon]) == ["0 abandon"]
-    assert orders(job.say(0, "abandoned")) == ["TakeState"]
+    job.say(0, "abandoned")
+    assert orders(job.say(0, "recalled", states=[])) == ["TakeState"]
     *_, again, connect = job.handle(ev.StateTaken(b"header"))
     assert again.turnover.lost == ("host-1", "pi-9")
     assert connect.members == (0,)

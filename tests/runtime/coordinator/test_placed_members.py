@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from coordinated import READY, failure, message, orders
+from coordinated import READY, failure, file, message, orders
 from coordinated import Job as Coordinated
 from harness import difference, plain_loop
 from nets import NUM_SAMPLES, images, program
@@ -211,6 +211,17 @@ def test_a_lost_host_whose_samples_nobody_has_ends_the_run():
     assert told.startswith("50 samples that the run trains on live on nodes that are not there, box-2 among them.")
 
 
+def test_nothing_is_made_ready_while_others_train_and_the_state_goes_through_a_file():
+    job = training(lives(50), lives(50, digest="others"))
+    assert message(job.told, "build")["protect"] == 0
+    assert job.handle(ev.ClockTick(1e3, {0: 1e3, 1: 1e3})) == []
+    assert job.handle(ev.ReleaseWanted(1)) == []
+    assert set(orders(job.all_step(0, 1, 2, 3))) == {"StepDone"}
+    job.say(1, "checkpoint", has_file=False)
+    assert orders(job.say(0, "checkpoint", file("epoch"), has_file=True)) == ["KeepCheckpoint", "TakeState"]
+    assert orders(job.handle(ev.StateTaken(b"header"))) == ["01 connect"]
+
+
 def newcomer(job: Coordinated, inventory: Inventory) -> list[cmd.Command]:
     job.handle(ev.MemberStarted(2, replace(cluster().nodes[0], name="pi-9")))
     job.say(2, "hello", host="there", pid=77)
@@ -236,10 +247,10 @@ def test_a_lost_sample_is_asked_of_the_node_that_it_lived_on():
     job = training(lives(50), lives(50, digest="others"))
     noted, give = job.say(1, "lacks", number=7)
     assert noted.text == "note: sample 7 on box-2 was lost or changed by its disk, and is fetched again from box"
-    assert (give.members, give.message) == ((0,), {"do": "give", "number": 7, "to": 1})
+    assert (give.members, give.message) == ((0,), {"do": "give", "beside": True, "number": 7, "to": 1})
     (given,) = job.say(0, "gives", number=7, to=1, why="", name="a.jpg", data="QUI=", crc=5)
     assert (given.members, given.blob) == ((1,), b"AB")
-    assert given.message == {"do": "given", "number": 7, "why": "", "name": "a.jpg", "crc": 5}
+    assert given.message == {"do": "given", "beside": True, "number": 7, "why": "", "name": "a.jpg", "crc": 5}
 
 
 def test_a_lost_sample_that_lived_on_a_node_that_is_gone_ends_the_run():

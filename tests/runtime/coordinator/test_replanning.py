@@ -7,13 +7,16 @@ import pytest
 from coordinated import READY, Job, file, known, orders
 from pretended import a_plan, cluster
 
+from nfold.core.cluster import Cluster
 from nfold.core.job import JobSettings
+from nfold.core.members import SpeedShift
 from nfold.core.plan import Asynchrony, Plan
 from nfold.errors import PlanError
 from nfold.runtime.checkpoint.state_file import StateHeader
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.replanning import Replanning, plan_of
+from nfold.runtime.measuring.shifting_speeds import ShiftingSpeeds
 
 ALONE = a_plan(1, "single")
 CHANGED = cmd.LinksChanged(cluster(), 5)
@@ -30,7 +33,7 @@ class Planner:
     other: Plan | PlanError
     before_s: float = 1.0
 
-    def plan(self, now: Any, ready: Any) -> Plan:
+    def plan(self, now: Any, ready: Any, strategy: str | None = None) -> Plan:
         assert (now.plan, ready["chunks"]) == (None, a_plan(2).chunks), "chunks stay: the result depends on them"
         if isinstance(self.other, PlanError):
             raise self.other
@@ -40,9 +43,10 @@ class Planner:
         return self.before_s
 
 
-def replanning(planner: Planner, *, price_s: float = 1.0, is_wanted: bool = True, plan: Plan | None = None) -> Any:
+def replanning(planner: Planner, *, plan: Plan | None = None, **given: Any) -> Any:
     rests_on = replace(known(), plan=plan or a_plan(2))
-    return Replanning(planner, rests_on, READY, price_s=price_s, is_wanted=is_wanted)  # type: ignore[arg-type]
+    settings = {"price_s": 1.0, "is_wanted": True, "speeds": ShiftingSpeeds()} | given
+    return Replanning(planner, rests_on, READY, **settings)  # type: ignore[arg-type]
 
 
 def test_a_plan_that_wins_what_it_costs_follows():
@@ -82,13 +86,69 @@ def test_else_the_run_keeps_its_plan(changes):
     assert watch.next is None
 
 
+class Speeds(ShiftingSpeeds):
+    """Speeds of which a test says how they change."""
+
+    def __init__(self, *shifts: SpeedShift) -> None:
+        super().__init__()
+        self.shifts = shifts
+
+    def look(self, done: cmd.StepDone) -> tuple[SpeedShift, ...]:
+        return self.shifts
+
+    def gauged(self, rank: int, bit_s: float) -> tuple[SpeedShift, ...]:
+        return self.shifts if (rank, bit_s) == (1, 1e-6) else ()
+
+    def in_cluster(self, cluster: Cluster) -> Cluster:
+        return replace(cluster, nodes=tuple(replace(node, speed=0.25) for node in cluster.nodes))
+
+
+SLOW = SpeedShift(node="box", times_slower=3.9)
+STEP = cmd.StepDone(3, 0, 0.5, (), None)
+
+
+@pytest.mark.parametrize("is_gauged", [False, True])
+def test_another_plan_follows_for_speeds_that_have_changed(is_gauged):
+    watch = replanning(Planner(taking(ALONE, 0.5)), speeds=Speeds(SLOW))
+    said = ev.Received(1, {"is": "gauged", "bit_s": 1e-6})
+    (noted,) = watch.hear(said, 7) if is_gauged else watch.take([STEP], 7)
+    assert noted.text.startswith("planned again for these speeds: single with 500 ms a step follows ring with 1000")
+    assert watch.next.cluster.nodes[0].speed == watch.known.cluster.nodes[0].speed == 0.25
+    assert watch.shifts == (SLOW,)
+
+
+def test_speeds_that_no_plan_wins_from_are_told_and_kept():
+    watch = replanning(Planner(taking(ALONE, 0.95)), speeds=Speeds(SLOW))
+    (noted,) = watch.take([STEP], 7)
+    assert noted.text == (
+        "box computes 3.9 times slower than at the start: no other plan wins what changing to it would cost"
+    )
+    assert (watch.next, watch.known.cluster.nodes[0].speed) == (None, 0.25)
+    assert plan_of(watch.known) == a_plan(2), "whoever comes is planned with what is known by then"
+
+
+def test_links_and_speeds_are_known_together():
+    watch = replanning(Planner(taking(ALONE, 0.95)), speeds=Speeds(SLOW))
+    links = replace(cluster(), nodes=tuple(replace(node, site="there") for node in cluster().nodes))
+    watch.take([cmd.LinksChanged(links, 5)], 7)
+    assert [(node.site, node.speed) for node in watch.known.cluster.nodes] == [("there", 0.25)] * len(links.nodes)
+
+
+@pytest.mark.parametrize("plan", [a_plan(2), replace(a_plan(2), asynchrony=Asynchrony(bound=None))])
+def test_nobody_watches_speeds_where_no_plan_can_follow(plan):
+    watch = replanning(
+        Planner(taking(ALONE, 0.5)), speeds=Speeds(SLOW), plan=plan, is_wanted=plan.asynchrony is not None
+    )
+    assert watch.take([STEP], 7) == watch.hear(ev.Received(1, {"is": "gauged", "bit_s": 1e-6}), 7) == []
+
+
 @pytest.fixture
 def going_over(monkeypatch):
     """A job of two ranks that is about to go on with one; after the step under way."""
 
     def take(self, news, num_left):
         if self.next is None and self._is_wanted and any(isinstance(each, cmd.StepDone) for each in news):
-            self.next = replace(self._known, plan=ALONE)
+            self.next = replace(self.known, plan=ALONE)
             return [cmd.Noted("another plan")]
         return []
 
@@ -141,7 +201,7 @@ def test_a_run_that_is_stopped_does_not_go_over(going_over):
 
 def test_ranks_that_may_go_on_for_long_are_held(monkeypatch):
     """No checkpoint is due: all stop after the step that the first of them has begun."""
-    monkeypatch.setattr(Replanning, "take", lambda self, news, num_left: setattr(self, "next", self._known) or [])
+    monkeypatch.setattr(Replanning, "take", lambda self, news, num_left: setattr(self, "next", self.known) or [])
     job = Job(JobSettings(workers=2, strategy="ring", checkpoint_every=100), ready=READY | {"chunks": 2})
     assert orders(job.until_training()) == ["01 until 4"]
     assert orders(job.steps(0, 0)) == ["01 hold"]

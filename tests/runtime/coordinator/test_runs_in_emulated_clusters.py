@@ -14,13 +14,26 @@ from nfold.program import ProgramSource
 
 CLUSTER = '[[node]]\nname = "n"\ncount = {count}\nuplink = "200 Mbit/s"\n'
 
+WIDE = """
+import nfold, torch
+from torch import nn
+def program():
+    torch.manual_seed(3)
+    data = torch.utils.data.TensorDataset(torch.randn(96, 256, dtype=torch.float64), torch.arange(96) % 3)
+    return nfold.Program(
+        model=lambda: nn.Sequential(nn.Linear(256, 512), nn.Tanh(), nn.Linear(512, 512), nn.Linear(512, 3)).double(),
+        loss=nn.functional.cross_entropy, train_data=lambda: data, batch_size=96, epochs=10**6, seed=1,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.5),
+    )
+"""
+
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240), pytest.mark.usefixtures("emulation")]
 
 
-def of_nodes(tmp_path: Path, count: int, **wishes: Any) -> Elastic:
+def of_nodes(tmp_path: Path, count: int, text: str = "", **wishes: Any) -> Elastic:
     (tmp_path / "c.toml").write_text(CLUSTER.format(count=count))
     script = tmp_path / "mine.py"
-    script.write_text(SCRIPT.format(folder=str(Path(__file__).parents[1])))
+    script.write_text(text or SCRIPT.format(folder=str(Path(__file__).parents[1])))
     source = ProgramSource.parse(f"{script}:program")
     return Elastic(source, tmp_path / "run", workers=None, emulate=tmp_path / "c.toml", chunks=CHUNKS, **wishes)
 
@@ -59,3 +72,18 @@ def test_with_too_few_left_the_run_is_kept_and_ends(tmp_path):
     with pytest.raises(KeyboardInterrupt, match="--nodes 2:2"):
         run.train(10**6)
     assert any("fewer than the run may go on with would stay" in note for note in run.told.notes)
+
+
+@pytest.mark.exhaustive
+def test_a_node_that_slows_down_gets_fewer_chunks(tmp_path):
+    run = of_nodes(tmp_path, 2, WIDE)
+    run.train(80)
+    happen(run, "slow n-1 0.1")
+    run.until_noted("it gets")
+    while run.told.plans[-1].samples_of(1) >= run.told.plans[-1].samples_of(0):
+        run.train(1)
+    run.train(2)
+    ended = run.end()
+    assert {event.kind for event in ended.report.events} == {"speed"}
+    mine = ProgramSource.parse(f"{tmp_path / 'mine.py'}:program").load()
+    assert difference(ended.state_dict(), plain_loop(mine, run.step, CHUNKS).state_dict()) <= 1e-9

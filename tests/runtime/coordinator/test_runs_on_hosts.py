@@ -41,6 +41,8 @@ def program():
     )
 """
 
+JOINING = re.compile(r"nfold join (\S+) --token-file (\S+)")
+
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
 
 
@@ -65,7 +67,7 @@ class OnHosts:
         script = folder / "program" / "mine.py"
         script.write_text(SCRIPT)
         self.source, self.told, self.step = ProgramSource.parse(f"{script}:program"), Told(), 0
-        options = Options(strategy="ring", steps=10**6, evaluate=False, **wishes)
+        options = Options(**{"strategy": "ring", "steps": 10**6, "evaluate": False} | wishes)
         self.job = Job(self.source, options, self.told, folder=RunFolder.create(folder / "run", ""), lockstep=True)
         self._steps = self.job.play()
 
@@ -113,6 +115,11 @@ def _words(folder: Path) -> list[str]:
         return []  # it has ended just now
 
 
+def joining(name: str, address: str, token_file: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "nfold.cli.main", "join", address, "--token-file", token_file, "--name", name]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
 def one_device(source: ProgramSource, steps: int, folder: Path) -> dict[str, torch.Tensor]:
     """What a run of one rank that nobody disturbs comes to."""
     options = Options(strategy="single", steps=steps, evaluate=False, chunks=3, debug=True, checkpoint_every=0)
@@ -142,26 +149,24 @@ def test_hosts_of_a_manager_come_later_and_one_is_told_to_end(tmp_path):
 def test_hosts_join_by_hand_whenever_they_like_and_leave_again(tmp_path):
     run, guests = OnHosts(tmp_path, listen="127.0.0.1:0", nodes="1:2"), {}
 
-    def join(name: str, address: str, token_file: str) -> None:
-        command = [sys.executable, "-m", "nfold.cli.main", "join", address, "--token-file", token_file, "--name", name]
-        guests[name] = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-
     def hear(text: str) -> None:
-        if asked := re.search(r"nfold join (\S+) --token-file (\S+)", text):
+        if asked := JOINING.search(text):
             asked_for.append(asked.groups())
-            join("first", *asked.groups())
+            guests["first"] = joining("first", *asked.groups())
 
     asked_for: list[Any] = []
     run.told.heard = hear
     run.train(2)
-    join("second", *asked_for[0])
+    guests["second"] = joining("second", *asked_for[0])
     run.until_noted("second has joined: 2 ranks")
-    join("third", *asked_for[0])
+    guests["third"] = joining("third", *asked_for[0])
     _, refusal = guests["third"].communicate(timeout=60)
     assert "the job has all the 2 hosts that --nodes 1:2 allows" in refusal
     guests["first"].send_signal(signal.SIGINT)
     run.until_noted("first has left: 1 rank trains")
-    assert guests["first"].wait(60) == 0
+    while guests["first"].poll() is None:  # it is let go between two steps
+        run.train()
+    assert guests["first"].returncode == 0
     run.train(2)
     run.end()
     assert guests["second"].wait(60) == 0
@@ -177,10 +182,22 @@ def test_a_host_is_lost_and_the_others_go_on_from_what_was_kept(tmp_path, at_onc
     run.train(5)
     os.kill(run.agents()["local-1"] if at_once == "agent" else run.ranks()["local-1"], signal.SIGKILL)
     lost = run.until_noted("local-1 is lost")
-    assert re.search(r"2 ranks train from step \d+ on, [1-4] steps? of them for the second time, after", lost)
+    assert re.search(r"2 ranks train from step \d+ on(, [1-4] steps? of them for the second time)?, from a ", lost)
     run.train(6)
     history = [line["step"] for line in run.job.folder.history()]
     assert history == sorted(set(history)), "each step counts once"
+    run.end()
+
+
+@pytest.mark.exhaustive  # as the one above
+def test_the_only_holder_of_a_stage_is_killed_and_few_steps_are_lost(tmp_path):
+    run = OnHosts(tmp_path, on="local", nodes="1:3", strategy="auto", checkpoint_every=10**6, protect=4)
+    run.until_noted(r"local-\d has joined: 3 ranks train")
+    run.train(10)
+    os.kill(run.ranks()["local-1"], signal.SIGKILL)
+    lost = run.until_noted("local-1 is lost")
+    assert re.search(r"2 ranks train from step \d+ on(, [1-4] steps? of them for the second time)?, from a snap", lost)
+    run.train(6)
     run.end()
 
 
@@ -208,7 +225,7 @@ import torch
 from torch import nn
 import nfold
 
-PARTS = {"local-0": range(40), "local-1": range(40, 64)}
+PARTS = {"holder-0": range(40), "holder-1": range(40, 64)}
 
 def samples():
     torch.manual_seed(3)
@@ -229,14 +246,27 @@ def program():
 
 
 class PlacedOnHosts(OnHosts):
-    """A run on hosts that hold samples."""
+    """A run on hosts that hold samples. They join by hand, so that it is they that come first."""
 
     def __init__(self, folder: Any, **wishes: Any) -> None:
-        super().__init__(folder, **wishes)
+        super().__init__(folder, listen="127.0.0.1:0", nodes="2:3", place="waterfill", **wishes)
         (folder / "program" / "mine.py").write_text(PLACED)
+        self.guests: dict[str, subprocess.Popen[str]] = {}
+        self.told.heard = self._hear
+
+    def _hear(self, text: str) -> None:
+        if asked := JOINING.search(text):
+            self._asked = asked.groups()
+            self.come("holder-0")
+            self.come("holder-1")
+
+    def come(self, name: str) -> None:
+        self.guests[name] = joining(name, *self._asked)
 
     def end(self) -> None:
         self._steps.close()
+        for guest in self.guests.values():
+            guest.communicate(timeout=60)
         mine, placed = self.source.load(), self.job.folder.placed()
         assert placed is not None
         whole = replace(mine, train_data=lambda: mine.train_data().dataset)
@@ -249,11 +279,13 @@ class PlacedOnHosts(OnHosts):
 @pytest.mark.exhaustive
 def test_a_host_comes_and_one_that_holds_samples_is_told_to_end(tmp_path, monkeypatch):
     monkeypatch.setenv("NFOLD_DATA", str(tmp_path / "data"))
-    run = PlacedOnHosts(tmp_path, on="local", nodes="2:3", place="waterfill")
-    run.until_noted("local-2 has joined: 3 ranks train")
+    run = PlacedOnHosts(tmp_path)
+    run.train(2)
+    run.come("guest")
+    run.until_noted("guest has joined: 3 ranks train")
     run.train(3)
-    os.kill(run.agents()["local-1"], signal.SIGTERM)
-    run.until_noted("local-1 has left: 2 ranks train")
+    run.guests["holder-1"].send_signal(signal.SIGTERM)
+    run.until_noted("holder-1 has left: 2 ranks train")
     run.train(3)
     run.end()
 
@@ -261,10 +293,12 @@ def test_a_host_comes_and_one_that_holds_samples_is_told_to_end(tmp_path, monkey
 @pytest.mark.exhaustive
 def test_a_host_is_lost_whose_samples_came_from_others(tmp_path, monkeypatch):
     monkeypatch.setenv("NFOLD_DATA", str(tmp_path / "data"))
-    run = PlacedOnHosts(tmp_path, on="local", nodes="2:3", place="waterfill", checkpoint_every=4)
-    run.until_noted("local-2 has joined: 3 ranks train")
+    run = PlacedOnHosts(tmp_path, checkpoint_every=4)
+    run.train(2)
+    run.come("guest")
+    run.until_noted("guest has joined: 3 ranks train")
     run.train(5)
-    os.kill(run.agents()["local-2"], signal.SIGKILL)
-    run.until_noted("local-2 is lost: 2 ranks train")
+    run.guests["guest"].kill()
+    run.until_noted("guest is lost: 2 ranks train")
     run.train(3)
     run.end()

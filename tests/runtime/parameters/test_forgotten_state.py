@@ -12,7 +12,8 @@ from nfold.capture.optimizers.stepping import Stepping
 from nfold.capture.optimizers.update_scope import update_scope
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.parameters.buffers import Piece
-from nfold.runtime.parameters.optimizer_updates import Updater, _Held
+from nfold.runtime.parameters.held_pieces import Held
+from nfold.runtime.parameters.optimizer_updates import Updater
 
 SHARED = {}
 
@@ -65,7 +66,7 @@ class LaterNumber(Later):
 
 def stepped(factory, steps, scheduler=None, **more):
     weights = [(name, nn.Parameter(torch.randn(4, 3))) for name in "ab"]
-    held = [_Held(Piece(name, 0, 12, 0), name, weight) for name, weight in weights]
+    held = [Held(Piece(name, 0, 12, 0), name, weight) for name, weight in weights]
     updater = Updater(Stepping(factory, scheduler), held, [("frozen", nn.Parameter(torch.ones(2)))], **more)
     for step in range(steps):
         for _, weight in weights:

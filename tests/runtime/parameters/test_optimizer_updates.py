@@ -6,8 +6,9 @@ from torch import nn
 
 from nfold.capture.optimizers.stepping import Stepping
 from nfold.runtime.parameters.buffers import Piece
+from nfold.runtime.parameters.held_pieces import Held
 from nfold.runtime.parameters.optimizer_state import OptimizerState
-from nfold.runtime.parameters.optimizer_updates import Updater, _Held
+from nfold.runtime.parameters.optimizer_updates import Updater
 
 RATE = 0.25
 """A power of two: the product with the learning rate is the same number however it is come by."""
@@ -34,7 +35,7 @@ def test_a_rate_multiplies_the_learning_rate_of_one_step(optimizer):
 
 def updater_of(weight, fused):
     stepping = Stepping(lambda weights: torch.optim.Adam(weights, lr=0.1, fused=fused))
-    return Updater(stepping, [_Held(Piece("w", 0, weight.numel(), 0), "w", weight)], [])
+    return Updater(stepping, [Held(Piece("w", 0, weight.numel(), 0), "w", weight)], [])
 
 
 def reordered(value):
@@ -73,7 +74,7 @@ def test_each_parameters_state_is_handed_over_before_the_next_is_read():
         return [nn.Parameter(torch.arange(6.0).reshape(2, 3) + number) for number in range(4)]
 
     def updater(weights):
-        held = [_Held(Piece(f"w{at}", 0, 6, 6 * at), f"w{at}", weight) for at, weight in enumerate(weights)]
+        held = [Held(Piece(f"w{at}", 0, 6, 6 * at), f"w{at}", weight) for at, weight in enumerate(weights)]
         return Updater(Stepping(lambda weights: torch.optim.AdamW(weights, lr=0.1)), held, [])
 
     ours, again = parameters(), parameters()

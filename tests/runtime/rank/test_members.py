@@ -11,8 +11,10 @@ from harness import difference, make_plan, placed_plan, plain_loop, random_owner
 from members import Members, processes, threads
 from nets import program
 
+from nfold.core import codec
 from nfold.core.placement import Placement
 from nfold.planning.reductions.buckets import buckets_of
+from nfold.transport.probing.probe import ProbedPair
 from nfold.verbs.ranks.thread_ranks import threads_put_back
 
 CHUNKS, MEMBERS = 4, 5
@@ -69,6 +71,50 @@ def test_twenty_generations_end_in_one_devices_parameters(members, net):
         counts.add((len(taking_part), kind))
     assert len(counts) >= 8
     assert difference(these.weights(), one_device(net, these.step)) <= 1e-9
+
+
+def test_a_newcomer_meets_and_probes_while_the_others_train(members):
+    these, last = members("plain", 3), 40
+    these.begin((0, 1), a_plan(these, 2, "ring", 0))
+    these.tell((0, 1), {"do": "until", "step": last})
+    these.generation += 1  # of what is said beside the steps
+    beside = {"beside": True, "ticket": 5}
+    these.tell((0, 1, 2), {"do": "meet", "addresses": [[0, "", 0], [2, "", 0]], **beside})
+    assert all(told["failed"] == "" for told in these.hear((0, 1, 2), "beside").values())
+    probe = {"do": "probe", "generation": these.generation, "members": [2, 0], "patience_s": 30.0, **beside}
+    for member in (2, 0):
+        these.tell((member,), {**probe, "measures": member == 2})
+    told = these.hear((2, 0), "beside")
+    assert [told[member]["ticket"] for member in (2, 0)] == [5, 5]
+    assert codec.decode(ProbedPair, told[2]["found"]).there_bytes_per_s > 0
+    these.step = last - 1
+    these.train((0, 1), 1)
+    these.begin((0, 1, 2), a_plan(these, 3, "ring", 0))
+    these.train((0, 1, 2), 2)
+    assert difference(these.weights(), one_device("plain", these.step)) <= 1e-9
+
+
+def test_a_newcomer_that_cannot_be_probed_says_so(members):
+    these = members("plain", 2)
+    probe = {"do": "probe", "generation": 1, "members": [1, 0], "patience_s": 0.05, "measures": True}
+    these.tell((1,), {**probe, "beside": True, "ticket": 5})
+    told = these.hear((1,), "beside")[1]
+    assert "waited 0.05 s for rank 1 to answer a probe" in told["failed"]
+
+
+def test_who_has_no_chunk_keeps_step_and_says_how_fast_it_is(members):
+    these = members("plain", 3)
+    plan = placed_plan(
+        these.program,
+        owners := {operator.name: (0, 0, 2, 2) for operator in these.graph.operators},
+        3,
+        buckets_of(these.graph, Placement(num_chunks=CHUNKS, world_size=3, owners=owners), "ring", 4096),
+    )
+    these.begin((0, 1, 2), plan)
+    these.tell((1,), {"do": "gauge"})
+    assert 0 < these.hear((1,), "gauged")[1]["bit_s"] < 1
+    these.train((0, 1, 2), 3)
+    assert difference(these.weights(), one_device("plain", 3)) <= 1e-9
 
 
 def test_those_who_stay_go_on_when_a_member_is_lost(members):

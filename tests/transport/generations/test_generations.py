@@ -85,6 +85,34 @@ def test_a_generation_with_a_lost_member_hears_of_it_by_its_rank(connect: Connec
     assert len(told) == 1
 
 
+def test_members_talk_beside_a_generation_that_goes_on(connect: Connect) -> None:
+    world = connect(3)
+    aside = {member: world.members[member].beside(1, (2, 0)) for member in (2, 0)}
+    into, there, back = bytearray(3), threading.Event(), world.receive(2, 0, 7, 4)
+    aside[0].receive(0, 7, memoryview(into), there.set)
+    aside[2].send(1, 7, memoryview(b"hey"), lambda: None)
+    world.send(2, 0, 7, b"step")
+    assert there.wait(10)
+    assert (bytes(into), back.wait()) == (b"hey", b"step"), "the same tag means two things"
+    assert world.transports[0].received_bytes == 4, "steps count their own bytes"
+    world.begin(2, (0, 1, 2))
+    assert all(seen.empty() for seen in world.failures)
+
+
+def test_what_waits_beside_a_generation_hears_of_losses_and_of_its_end(connect: Connect) -> None:
+    world = connect(3)
+    told: list[Any] = []
+    world.members[0].beside(1, (2, 0)).on_failure(told.append)
+    world.members[0].end_beside()
+    assert [error.peer for error in told] == [0]
+    world.members[2].abort()
+    world.failure(0)
+    world.members[0].beside(1, (2, 0)).on_failure(told.append)
+    assert "rank 1 lost rank 0" in str(told[1])
+    world.members[0].end_beside()
+    assert len(told) == 2, "only the first loss counts"
+
+
 def test_a_transport_of_an_earlier_generation_does_nothing(connect: Connect) -> None:
     world = connect(2)
     before = world.transports[0]

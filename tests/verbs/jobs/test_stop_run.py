@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -48,7 +49,10 @@ def test_a_process_that_hears_the_request_ends(begun):
     run, process = begun(HEARS, script="")
     assert stop(None) == f"run {run.number} is lost: 3 of 9 steps are done.", "it says no last word"
     assert process.wait() == 0
-    assert stop(str(run.number)) == f"run {run.number} has ended already: lost."
+    ended = f"run {run.number} has ended already: lost."
+    assert stop(str(run.number)) == ended
+    (Path(run.folder) / "held.json").touch()
+    assert stop(str(run.number)).startswith(f"{ended} Its hosts may hold for a while: nfold resume {run.number} goes")
 
 
 def test_a_process_that_does_not_end_is_told_with_what_to_type(begun):

@@ -28,6 +28,7 @@ def test_a_record_of_an_earlier_version_is_read_whole():
         "listen": None,
         "on": None,
         "tls": False,
+        "exact": False,
         "transport": "tcp",
         "env": None,
         "place": None,

@@ -70,6 +70,11 @@ def test_samples_that_nobody_would_train_on_are_refused():
     assert str(refused.value).startswith("--place auto: b holds samples and has no rank. Leave -n out")
 
 
+def test_emulated_nodes_that_hold_samples_do_not_come_later():
+    with pytest.raises(PlanError, match="--nodes 1:2: the samples of an emulated cluster lie on all its nodes"):
+        Options(emulate=holding(5, 6), nodes="1:2", fault=["join b@5s"], place="auto")
+
+
 def test_what_lives_on_nodes_without_samples_the_program_may_say():
     settings = Options(emulate=holding(None, None), place="auto").settings()
     assert parts_of(settings) == [None, None]
@@ -130,12 +135,14 @@ def test_a_run_whose_hosts_held_begins_with_all_that_are_back():
         ({"nodes": "2:8", "place": "nothing"}, "with --place nothing all samples stay where they are, and so must"),
         ({"nodes": "2:8", "place": "auto", "chunks": 8}, "with --place each host that trains has one chunk of a batch"),
         ({"nodes": "2:8", "place": "auto", "hold_for": "1m"}, "with --place hosts do not hold when the command dies"),
+        ({"nodes": "2:8", "place": "auto", "protect": 9}, "with --place no snapshots are kept, and a lost host costs"),
+        ({"nodes": "2:8", "protect": 0}, "--protect 0: it must be auto, off, or the most steps"),
         ({"nodes": "2:8", "checkpoint_every": 0}, "Leave out --checkpoint-every 0"),
         ({"nodes": "2:8", "workers": 4}, "each host has one rank, a worker. Leave out -n"),
         ({"nodes": "2:8", "servers": 1}, "Leave out -n and --servers"),
         ({"nodes": "1:8", "strategy": "single"}, "--strategy single trains on one host"),
         ({"nodes": "2:8", "hold_for": "soon"}, "--hold-for soon: it must be a time"),
-        ({"nodes": "2", "hold_for": "5m"}, "--hold-for 5m is for hosts that come and go. Add --nodes MIN:MAX"),
+        ({"nodes": "2", "hold_for": "5m"}, "--hold-for 5m is for hosts that come and go: --on or --listen"),
         ({"nodes": "2:8", "chunks": 4}, "a batch has 4 chunks, .* Use --nodes 2:4"),
     ],
 )

@@ -3,9 +3,12 @@
 from types import SimpleNamespace
 from typing import Any
 
-from nfold.core.members import Turnover
+import pytest
+
+from nfold.core.members import SpeedShift, Turnover
+from nfold.core.placement import Placement
 from nfold.runtime.control import commands as cmd
-from nfold.verbs.running.member_ledger import SETTLING_STEPS, MemberLedger
+from nfold.verbs.running.member_ledger import SETTLING_STEPS, MemberLedger, share_of
 
 
 class Clock:
@@ -114,3 +117,35 @@ def test_where_no_step_was_done_before_nobody_knows_what_was_lost():
     ledger.changed(followed(0, joined=("pi-3",)))
     ((row,), _) = clock.step(ledger, 1.0, pause_s=2.0)
     assert row.samples_lost is None
+
+
+def plan_of(**owners: Any) -> Any:
+    placement = Placement(num_chunks=4, world_size=3, owners=owners)
+    return SimpleNamespace(world_size=3, nodes=("a", "b", "c"), placement=placement)
+
+
+WHOLE = {"A": (0, 0, 0, 1), "B": (0, 0, 0, 1)}
+
+
+@pytest.mark.parametrize(
+    ("slower", "told"),
+    [
+        (3.9, "computes 3.9 times slower than at the start"),
+        (1.05, "computes as fast as at the start again"),
+        (0.5, "computes 2.0 times faster than at the start"),
+    ],
+)
+def test_another_speed_is_told_with_what_follows_from_it(slower, told):
+    ledger, clock = ledger_and_clock(1)
+    shifts = (SpeedShift(node="b", times_slower=slower), SpeedShift(node="gone", times_slower=2.0))
+    ledger.changed(cmd.Replanned(None, plan_of(**WHOLE), 7, shifts=shifts))
+    ((event,), _) = clock.step(ledger, 0.5, pause_s=3.0)
+    assert (event.kind, event.who, event.reason) == ("speed", "b", told)
+    assert event.told == f"b {told}: it gets 1 of 4 chunks from step 8 on, after a pause of 3.00 s"
+    assert told not in event.costs
+
+
+def test_what_a_node_gets():
+    whole, cut = plan_of(**WHOLE), plan_of(A=(0, 0, 0, 0), B=(0, 1, 1, 1))
+    assert [share_of(name, whole) for name in "abc"] == ["3 of 4 chunks", "1 of 4 chunks", "none of 4 chunks"]
+    assert share_of("b", cut) == "38 % of the cells"

@@ -59,6 +59,12 @@ class LastingOptions:
     seed: int | None = option(None, "instead of the program's", "S")
     device: str = option("auto", "where to compute", choices=DEVICES)
     """`auto`: cuda where there is one."""
+    exact: bool = option(
+        False,
+        "the same bits as on one device with the same --chunks and --exact, whatever the plan is and whoever comes, "
+        "leaves or dies",
+    )
+    """Gradients are summed as whole numbers, and ranks compute with one thread each."""
     tls: bool = option(False, "encrypt all that goes between processes (TLS 1.3), with a certificate made for the job")
     """Ranks that are threads send nothing."""
     checkpoint_every: int | None = option(
@@ -115,6 +121,16 @@ class JobOptions(LastingOptions):
         True, "do not time each reduction nor sample the system (costs under 2 %%)", flags=("--no-measure",)
     )
     """The parts of a step are always measured."""
+    protect: str | int = option(
+        "auto",
+        "with --nodes MIN:MAX: the most steps that a lost host may cost; auto (unless given): as many as cost least; "
+        "off: those since the last checkpoint",
+        "K",
+    )
+    """Ranks keep snapshots in memory, and what only one of them has also on another host."""
+    hosts_last: float | str = option(
+        86400.0, "with --protect auto: how long a host lives on average: 30m, 3h, 7d; 1d unless given", "TIME"
+    )
     measure_again: bool = option(False, "measure the program although an earlier run did so and nothing has changed")
 
 

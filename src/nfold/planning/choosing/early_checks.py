@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from nfold.core.graph import ModelGraph
 from nfold.core.options.averages import Averages
 from nfold.core.options.host_range import HostRange
+from nfold.core.options.protection import read_protect
 from nfold.core.plan import Plan
 from nfold.core.text.units import count
 from nfold.errors import ProgramError
@@ -139,6 +140,20 @@ def room_notes(hosts: HostRange | None, chunks: int) -> tuple[str, ...]:
     if chunks < hosts.most:
         return (f"a batch has {count(chunks, 'chunk')}, so no more than as many of {hosts.most} hosts can compute",)
     return (f"a batch keeps its {count(chunks, 'chunk')} however many of {hosts.most} hosts train; --chunks sets it",)
+
+
+def snapshot_notes(protect: object, *, is_on: bool) -> tuple[str, ...]:
+    """Say what it takes, and brings, that ranks keep snapshots.
+
+    Args:
+        protect: as it was asked for.
+        is_on: whether they do.
+    """
+    if not is_on:
+        return ()
+    most = read_protect(protect).most_steps
+    costs = f"at most {count(most, 'step')}" if most else "as few steps as pay; --protect K sets how many"
+    return (f"each rank keeps two snapshots of what it trains in memory, so that a lost host costs {costs}",)
 
 
 def run_notes(

@@ -196,7 +196,8 @@ class Portfolio:
                 candidate = self._nearest(too_large, is_any_fitting=bool(best))
                 self.rejected.append(_rejected(candidate, self._memory_objection(candidate)))
             elif not best:
-                self.rejected.append(Rejected(strategy=name, predicted=Unpredicted(), why=NOTHING_PROPOSED))
+                why = self._answers.objections.get(name) or NOTHING_PROPOSED
+                self.rejected.append(Rejected(strategy=name, predicted=Unpredicted(), why=why))
         order = [strategy.name for strategy in self._among]
         self.rejected.sort(key=lambda loser: order.index(loser.strategy))
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from nfold.planning.choosing.candidates import Candidate, estimate_proposal, simulate_proposal
+from nfold.planning.choosing.exactness import exactly, why_inexact
 from nfold.planning.choosing.strategies import CONTAINED, Strategy
 from nfold.planning.hypergraph.hypergraph_strategy import ByHypergraph
 from nfold.planning.inputs.facts import Facts, Proposal
@@ -19,6 +20,8 @@ class Answers:
         self.facts = facts
         self._proposals: dict[str, list[Proposal]] = {}
         """By strategy."""
+        self.objections: dict[str, str] = {}
+        """By strategy: why what it proposed was left out; empty: nothing was."""
         self._estimated: dict[object, tuple[Candidate, float]] = {}
         self._simulated: dict[object, Candidate] = {}
         """Without schedules and traces, which are large."""
@@ -26,7 +29,11 @@ class Answers:
     def proposals(self, strategy: Strategy) -> list[Proposal]:
         """Return the proposals of a strategy."""
         if strategy.name not in self._proposals:
-            self._proposals[strategy.name] = list(self._propose(strategy))
+            found = list(self._propose(strategy))
+            objections = [why_inexact(self.facts, each) for each in found]
+            pairs = zip(found, objections, strict=True)
+            self._proposals[strategy.name] = [exactly(self.facts, each) for each, why in pairs if not why]
+            self.objections[strategy.name] = next((why for why in objections if why), "")
         return self._proposals[strategy.name]
 
     def _propose(self, strategy: Strategy) -> Iterator[Proposal]:
@@ -62,5 +69,6 @@ class Answers:
 
 def _key(proposal: Proposal) -> object:
     """What makes proposals the same, whichever strategy makes them."""
-    splits = tuple(proposal.splits.items())
-    return tuple(proposal.placement.owners.values()), proposal.reductions, proposal.asynchrony, splits, proposal.windows
+    placement, splits = proposal.placement, tuple(proposal.splits.items())
+    owners = placement.world_size, *placement.owners.values()
+    return owners, proposal.reductions, proposal.asynchrony, splits, proposal.windows

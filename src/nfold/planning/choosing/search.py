@@ -10,6 +10,7 @@ from nfold.planning.asynchronous.asynchronous_strategies import ASYNCHRONOUS, NO
 from nfold.planning.choosing.advice import Refused, advise
 from nfold.planning.choosing.candidates import Candidate
 from nfold.planning.choosing.comparing_candidates import fewer_workers
+from nfold.planning.choosing.exactness import exact_notes
 from nfold.planning.choosing.portfolio import Portfolio
 from nfold.planning.choosing.proposals import Answers
 from nfold.planning.choosing.strategies import AUTO, SEARCHED, STRATEGIES, Strategy, named, objection_to
@@ -155,6 +156,7 @@ def to_plan(
             *window_notes(proposal.windows),
             *(() if facts.chunk_shares else chunk_notes(facts.graph, facts.batch_size, chunks)),
             *sparse_notes(facts.graph, proposal.reductions),
+            *exact_notes(facts),
         ),
         evaluates=facts.evaluates,
         chunk_shares=facts.chunk_shares,

@@ -183,7 +183,7 @@ def _served(facts: Facts, weights: Mapping[int, float]) -> Iterator[Proposal]:
 def _in_rounds(facts: Facts, owners: tuple[int, ...], weights: Mapping[int, float]) -> Iterator[Proposal]:
     """Propose servers with these weights, in few rounds and in many; a small model has no room for many."""
     buckets = fill_buckets(facts.graph, tuple(sorted(set(owners))), "server", bucket_bytes(facts))
-    whole = facts.graph.update_scope == "parameter"
+    in_whole = facts.graph.update_scope == "parameter" or facts.fraction_bits is not None
     seen: set[tuple[Reduction, ...]] = set()
     for rounds in SERVER_ROUNDS:
         reductions = tuple(
@@ -193,7 +193,7 @@ def _in_rounds(facts: Facts, owners: tuple[int, ...], weights: Mapping[int, floa
                     bucket,
                     weights,
                     _rounds(facts, bucket, rounds, len(weights)),
-                    bounds(bucket, facts.graph) if whole else (),
+                    bounds(bucket, facts.graph) if in_whole else (),
                 ),
             )
             for bucket in buckets

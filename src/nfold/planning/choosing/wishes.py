@@ -7,6 +7,7 @@ only in a plan, in `early_checks.py`, `first_step.py` and `planning/costs/memory
 """
 
 from nfold.errors import PlanError
+from nfold.planning.choosing.exactness import program_objection
 from nfold.planning.choosing.strategies import AUTO, PLACING, SERVING, named
 from nfold.planning.inputs.facts import Facts
 from nfold.planning.reductions.data_parallel import tell_idle, tell_too_few_chunks
@@ -19,6 +20,8 @@ def check(facts: Facts, strategy: str) -> None:
         PlanError: with the numbers.
     """
     check_ranks(strategy, facts.workers, facts.servers)
+    if objection := program_objection(facts):
+        raise PlanError(f"--exact: {objection}")
     check_batch(strategy, facts.workers, facts.chunks, facts.batch_size)
     chunks = facts.chunks or _least_chunks(strategy, facts.workers)
     if strategy not in (AUTO, *PLACING) and (idle := tell_idle(facts)):

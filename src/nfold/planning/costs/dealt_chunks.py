@@ -14,7 +14,7 @@ LEAST_GAIN = 0.1
 def dealt_chunks(facts: Facts) -> Iterator[tuple[int, ...]]:
     """Yield the owner of each chunk, in runs: in equal shares, then by speed where the slowest is then done earlier.
 
-    By speed, a slow worker may get no chunk.
+    By speed, who may rest may get no chunk: the speed of others was only measured for a moment, before they trained.
     """
     chunks = facts.chunks or facts.workers
     even = even_owners(chunks, facts.workers)
@@ -22,7 +22,8 @@ def dealt_chunks(facts: Facts) -> Iterator[tuple[int, ...]]:
     paces = () if facts.chunk_shares else paces_of(facts, facts.threads(facts.workers), chunks)
     if not paces:
         return
-    counts = share_chunks(chunks, paces)
+    least = tuple(int(name not in facts.may_rest) for name in facts.nodes[: facts.workers])
+    counts = share_chunks(chunks, paces, least)
     by_speed = tuple(worker for worker, count in enumerate(counts) for _ in range(count))
     if _slowest_s(by_speed, paces) < (1 - LEAST_GAIN) * _slowest_s(even, paces):
         yield by_speed

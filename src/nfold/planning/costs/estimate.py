@@ -286,7 +286,8 @@ class _Estimating:
         if not self._facts.graph.clips_gradients:
             return 0.0
         updating = {rank for each in self._reductions for rank in ([s.rank for s in each.shares] or each.members)}
-        return 2.0 * norm_messages.ITEM_BYTES * max(0, len(updating) - 1)
+        both_ways = norm_messages.ITEM_BYTES * (norm_messages.width_of(self._reductions) + 1)
+        return float(both_ways * max(0, len(updating) - 1))
 
     def _count_reductions(self) -> None:
         """Add what gradients and values keep the links busy."""
@@ -330,16 +331,19 @@ def _traffic(reduction: Reduction) -> dict[int, tuple[float, float]]:
     """Return the bytes that each rank sends and receives for a reduction."""
     members = reduction.members
     if reduction.route == "ring":
-        each = 2 * (len(members) - 1) / len(members) * reduction.num_bytes
+        both_ways = reduction.num_elements * (reduction.addend_bytes + reduction.item_bytes)
+        each = (len(members) - 1) / len(members) * both_ways
         return dict.fromkeys(members, (each, each))
     served: Counter[int] = Counter()
     for share in reduction.shares:
-        served[share.rank] += (share.stop - share.start) * reduction.item_bytes
+        served[share.rank] += share.stop - share.start
     found = {}
     for rank in reduction.holders if reduction.shares else ():
-        pushed = reduction.num_bytes - served[rank] if rank in members else 0
-        answered = served[rank] * (len(members) - (rank in members))
-        found[rank] = (float(pushed + answered), float(pushed + answered))
+        others = reduction.num_elements - served[rank] if rank in members else 0
+        own = served[rank] * (len(members) - (rank in members))
+        sent = others * reduction.addend_bytes + own * reduction.item_bytes
+        received = own * reduction.addend_bytes + others * reduction.item_bytes
+        found[rank] = (float(sent), float(received))
     return found
 
 

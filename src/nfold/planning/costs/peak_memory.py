@@ -5,6 +5,7 @@ loaders           the same but for buffers and libraries' code, in each process 
 weights           of the operators that it owns, and of those without users        the rest is freed after building
 averages          of these weights, where the program has some
 gradients, state  of the buckets that it reduces or serves, with what it receives to add
+snapshots         two of weights, averages and state, where hosts come and go, and of what another rank holds alone
 activations       kept from forward to backward by the chunks that it has begun, most when most are
 backward          of one operator: a weight's gradient before it is added to its bucket, gradients of activations
 messages          every activation and gradient that it receives in a step: room is made when the step begins
@@ -49,6 +50,7 @@ def peak_memory_bytes(
     first, *others = (
         base_bytes(profile, rank, reads=bool(read[rank]))
         + _state_bytes(facts.graph, proposal, profile, rank, foreign[rank])
+        + (snapshot_bytes(facts.graph, proposal, profile, rank) if facts.keeps_snapshots else 0)
         + _batch_bytes(facts.graph, profile, sizes, read[rank])
         + passing[rank]
         + (_whole_chunk_bytes(proposal, profile, sizes, rank) if working is None else working[rank])
@@ -182,6 +184,38 @@ def _copies_bytes(reduction: Reduction, workers: int, rank: int) -> int:
     return (workers + (2 if rank < workers else 0)) * served
 
 
+def snapshot_bytes(graph: ModelGraph, proposal: Proposal, profile: Profile, rank: int) -> int:
+    """Return the bytes of the two snapshots that a rank keeps, and of the two that it keeps for the rank before it.
+
+    An asynchronous plan has none.
+    """
+    if proposal.asynchrony:
+        return 0
+    world_size = proposal.placement.world_size
+    alone = _lasting_bytes(graph, proposal, profile, (rank - 1) % world_size, is_alone=True) if world_size > 1 else 0.0
+    return round(2 * (_lasting_bytes(graph, proposal, profile, rank) + alone))
+
+
+def _lasting_bytes(
+    graph: ModelGraph, proposal: Proposal, profile: Profile, rank: int, *, is_alone: bool = False
+) -> float:
+    """Trained weights, averages and optimizer state of a rank, or only what no other one has."""
+    trained = {name for reduction in proposal.reductions for name in reduction.parameters}
+    total = sum(reduction.num_bytes for reduction in proposal.reductions) or 1
+    everyone = tuple(range(proposal.placement.world_size))
+    amount = 0.0
+    for each in graph.parameters:
+        owners = proposal.placement.ranks_of(each.users) if each.users else everyone
+        if rank in owners and (len(owners) == 1 or not is_alone):
+            amount += each.num_bytes * ((each.name in trained) + graph.averages_weights)
+    for reduction in proposal.reductions:
+        served = sum(share.stop - share.start for share in reduction.shares if share.rank == rank)
+        is_member = rank in reduction.members and (len(reduction.members) == 1 or not is_alone)
+        held = served * reduction.item_bytes if reduction.route == "server" else reduction.num_bytes * is_member
+        amount += held * profile.optimizer_bytes / total
+    return amount
+
+
 def _bucket_bytes(reduction: Reduction, state_per_byte: float, rank: int) -> float:
     """What a bucket adds to the weights themselves."""
     member = rank in reduction.members
@@ -189,10 +223,19 @@ def _bucket_bytes(reduction: Reduction, state_per_byte: float, rank: int) -> flo
     for share in reduction.shares:
         served[share.rank] += (share.stop - share.start) * reduction.item_bytes
     own, copies = served[rank], len(reduction.members) - 1
+    wider = reduction.addend_bytes / reduction.item_bytes
     if reduction.route == "server":
         values_and_gradients = reduction.num_bytes if member else 2 * own
-        return values_and_gradients + own * (state_per_byte + copies)
+        summed = _exact_bytes(reduction, reduction.num_bytes if member else own)
+        return values_and_gradients + summed + own * (state_per_byte + copies * wider)
     if not member:
         return 0.0
-    received = copies / len(reduction.members) if reduction.route == "ring" else 0.0
-    return reduction.num_bytes * (1 + state_per_byte + received)
+    received = copies / len(reduction.members) * wider if reduction.route == "ring" else 0.0
+    return reduction.num_bytes * (1 + state_per_byte + received) + _exact_bytes(reduction, reduction.num_bytes)
+
+
+def _exact_bytes(reduction: Reduction, held_bytes: int) -> float:
+    """Whole numbers that gradients are summed as, and a copy of their sums for the optimizer; 0 without `--exact`."""
+    if reduction.fraction_bits is None:
+        return 0.0
+    return held_bytes * (reduction.addend_bytes / reduction.item_bytes + 1)

@@ -39,8 +39,15 @@ class Facts:
     """Of asynchronous strategies: whether a gradient's learning rate is divided by its age."""
     evaluates: bool = False
     """Whether the model is evaluated between steps."""
+    keeps_snapshots: bool = False
+    """Whether each rank has two snapshots in memory of what it holds, and of what another one holds alone."""
     chunks_are_settled: bool = False
     """Whether a run goes on, of whose result the number of chunks is a part."""
+    fraction_bits: int | None = None
+    """Gradients are summed as whole numbers, see `Reduction`, and only plans count that give the bits of one device.
+    None: without `--exact`."""
+    may_rest: frozenset[str] = frozenset()
+    """Nodes whose workers may get no chunk where each has the whole model: their speed was seen while they trained."""
     load_is_waited: bool = False
     """Whether loading a sample takes, by the profiles, what a run really waited for it; else what reading it takes,
     ahead of its use and beside computing."""

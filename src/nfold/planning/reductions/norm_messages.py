@@ -1,4 +1,4 @@
-"""Lets all ranks agree on one norm of all gradients, in messages of eight bytes.
+"""Lets all ranks agree on one norm of all gradients, in messages of eight bytes, or of 32 where they are exact.
 
     every rank      NORM b    sums the squares of its part of each bucket, once the bucket is summed
     others ──────>  squares   to the lowest rank that updates anything
@@ -6,11 +6,12 @@
     others <──────  factor    so all clip by the same bits, whatever processors and threads they have
 
 Each element is counted once: by its only owner, by the rank that serves it, or, round a ring, where all members have
-the sum, by the member whose share it is. Members count after their last receive, also those whose share is empty, so
-when the factor is known no gradient is still being sent, and gradients may be scaled where they lie.
+the sum, by the member whose share it is, or, of whole numbers, that has summed it. Members count after their last
+receive, also those whose share is empty, so when the factor is known no gradient is still being sent, and gradients may
+be scaled where they lie.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,11 +23,18 @@ from nfold.planning.reductions.shares import equal_shares
 FACTOR = Elements("norm", "factor", 0, 1)
 """What gradients are multiplied by."""
 ITEM_BYTES = 8
+DIGITS = 4
+"""Numbers of 48 bits that an exact sum of squares is sent as; see `runtime/parameters/fixed_point.py`."""
 
 
-def squares(first: int, last: int) -> Elements:
-    """Return the elements that hold the sums of squares of ranks [first, last)."""
-    return Elements("norm", "squares", first, last)
+def squares(first: int, last: int, width: int = 1) -> Elements:
+    """Return the elements that hold the sums of squares of ranks [first, last), so many numbers each."""
+    return Elements("norm", "squares", width * first, width * last)
+
+
+def width_of(reductions: Iterable[Reduction]) -> int:
+    """Return how many numbers a rank's sum of squares is: one, or the digits of a whole number (`--exact`)."""
+    return DIGITS if any(each.fraction_bits is not None for each in reductions) else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +68,11 @@ def agree_on_norm(sums: Sequence[SummedPart], network: MessageWriter, add: Calla
     if not counted:
         return {}
     first, *others = sorted(counted)
+    width = width_of(each.reduction for each in sums)
     arrived = list(counted[first])
     for rank in others:
-        _, receive = network.send(
-            PlannedMessage(rank, first, "norm", squares(rank, rank + 1), ITEM_BYTES), tuple(counted[rank])
-        )
+        own = squares(rank, rank + 1, width)
+        _, receive = network.send(PlannedMessage(rank, first, "norm", own, width * ITEM_BYTES), tuple(counted[rank]))
         arrived.append(receive.id)
     agreed = add(first, FindClipFactor, after=tuple(arrived))
     known: dict[int, Events] = {first: (agreed.id,)}
@@ -78,6 +86,9 @@ def _count(each: SummedPart, add: Callable[..., Any]) -> SumSquares:
     reduction, rank = each.reduction, each.share.rank
     if reduction.route == "ring":
         shares = equal_shares(reduction.num_elements, reduction.members)
-        each = replace(each, share=shares[reduction.members.index(rank)])
+        place = reduction.members.index(rank)
+        if reduction.fraction_bits is not None:  # the whole numbers are complete where the ring's reduction ends
+            place = (place + 1) % len(shares)
+        each = replace(each, share=shares[place])
     counted: SumSquares = add(rank, SumSquares, gradients=each.gradients, after=each.after)
     return counted

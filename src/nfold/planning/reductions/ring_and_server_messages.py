@@ -27,7 +27,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from nfold.core.placement import Reduction, Share
-from nfold.core.tasks import ChunkTensor, Elements, Purpose, Receive, Send
+from nfold.core.tasks import BufferKind, ChunkTensor, Elements, Purpose, Receive, Send
 from nfold.planning.reductions.shares import equal_shares
 
 Events = tuple[int, ...]
@@ -51,8 +51,13 @@ class PlannedMessage:
 def _of_bucket(
     reduction: Reduction, purpose: Purpose, source: int, target: int, start: int, stop: int
 ) -> PlannedMessage:
-    elements = Elements("value" if purpose == "pull" else "gradient", reduction.name, start, stop)
-    return PlannedMessage(source, target, purpose, elements, (stop - start) * reduction.item_bytes)
+    """Sums and values travel as what the program has, addends as whole numbers where they are summed as such."""
+    is_addend = purpose in ("reduce", "push") and reduction.fraction_bits is not None
+    kind: BufferKind = "value" if purpose == "pull" else "addend" if is_addend else "gradient"
+    item_bytes = reduction.addend_bytes if is_addend else reduction.item_bytes
+    return PlannedMessage(
+        source, target, purpose, Elements(kind, reduction.name, start, stop), (stop - start) * item_bytes
+    )
 
 
 class MessageWriter:
@@ -80,6 +85,7 @@ class MessageWriter:
         receive_after: Events = (),
         combine: Combine = "copy",
         onto: int | None = None,
+        completes: bool = False,
     ) -> tuple[Send, Receive]:
         """Add a message to both ranks' task lists, and return its two ends.
 
@@ -89,11 +95,12 @@ class MessageWriter:
             receive_after: events that the receiver waits for before it combines.
             combine: what the receiver does with the data; see `Receive`.
             onto: see `Receive`.
+            completes: see `Receive`.
         """
         tag, self.num_tags = self.num_tags, self.num_tags + 1
         both = {"tag": tag, "purpose": message.purpose, "data": message.data, "payload_bytes": message.payload_bytes}
         send: Send = self._add(message.source, Send, peer=message.target, after=after, **both)
-        taking = {"after": receive_after, "combine": combine, "onto": onto}
+        taking = {"after": receive_after, "combine": combine, "onto": onto, "completes": completes}
         receive: Receive = self._add(message.target, Receive, peer=message.source, **taking, **both)
         return send, receive
 
@@ -145,6 +152,7 @@ def ring(reduction: Reduction, ready: Mapping[int, Events], network: MessageWrit
                     after=have.get((turn, rank, start), ready[rank]),
                     receive_after=() if gathering else ready[following],
                     combine="copy" if gathering else "add",
+                    completes=turn == count - 2,
                 )
                 have[turn + 1, following, start] = (receive.id,)
                 done[following].append(receive.id)
@@ -189,6 +197,7 @@ class _Chain:
         self.summed: Events = ready.get(server, ())
         self._own = server in members
         self._last_before = max((rank for rank in members if rank < server), default=-1)
+        self._last = max((rank for rank in members if rank != server), default=-1)
         self._held: int | None = None
         self._started = self._own
 
@@ -204,7 +213,13 @@ class _Chain:
         onto, self._held = self._held, None
         before = self.summed if onto is None else (*self.summed, onto)
         how: Combine = "add" if self._started else "copy"
-        _, receive = network.send_in_turn(message, place, after, receive_after=before, combine=how, onto=onto)
+        taking: dict[str, Any] = {
+            "receive_after": before,
+            "combine": how,
+            "onto": onto,
+            "completes": rank == self._last,
+        }
+        _, receive = network.send_in_turn(message, place, after, **taking)
         self._started, self.summed = True, (receive.id,)
 
 

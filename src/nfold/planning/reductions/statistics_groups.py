@@ -9,15 +9,18 @@ from nfold.errors import InternalError
 from nfold.planning.reductions.buckets import ITEM_BYTES
 
 
-def statistics_groups(graph: ModelGraph, placement: Placement) -> tuple[StatisticsGroup, ...]:
+def statistics_groups(
+    graph: ModelGraph, placement: Placement, *, also_alone: bool = False
+) -> tuple[StatisticsGroup, ...]:
     """Group the batch norms whose chunks have the same owners.
 
-    Where one rank computes everything there is nothing to group: it runs the modules as they are.
+    Where one rank computes everything there is nothing to group: it runs the modules as they are. With `also_alone` it
+    folds rows too, and so rounds as several ranks do.
 
     Raises:
         InternalError: two operators that update one module's statistics, or other state of it, are placed differently.
     """
-    if len({rank for owners in placement.owners.values() for rank in owners}) == 1:
+    if not also_alone and len({rank for owners in placement.owners.values() for rank in owners}) == 1:
         return ()
     dtypes = {statistic.module: statistic.dtype for statistic in graph.statistics}
     grouped: dict[tuple[tuple[int, ...], str], list[str]] = defaultdict(list)

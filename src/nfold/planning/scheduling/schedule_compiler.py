@@ -260,7 +260,8 @@ class _Compiler:
 
     def _add_statistics(self) -> tuple[StatisticsGroup, ...]:
         """Every owner of a batch norm gets all chunks' statistics, so that replicas keep equal running averages."""
-        groups = statistics_groups(self._graph, self._placement)
+        is_exact = any(each.fraction_bits is not None for each in self._reductions)
+        groups = statistics_groups(self._graph, self._placement, also_alone=is_exact)
         for group in groups:
             owners = self._placement.owners[group.operators[0]]
             arrived: dict[int, list[int]] = {rank: [] for rank in group.members}

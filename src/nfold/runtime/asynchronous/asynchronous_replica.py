@@ -40,7 +40,8 @@ from nfold.runtime.data.ordering import sampler_of
 from nfold.runtime.data.sample_reader import SampleReader
 from nfold.runtime.guards.later_trials import LaterTrials
 from nfold.runtime.parameters.buffers import Buffers
-from nfold.runtime.parameters.optimizer_updates import Kept, build_updaters, kept_by, sparse_gradients
+from nfold.runtime.parameters.held_pieces import sparse_gradients
+from nfold.runtime.parameters.optimizer_updates import Kept, build_updaters, kept_by
 from nfold.runtime.parameters.weights import Weights
 from nfold.runtime.step.cells import Cells
 from nfold.runtime.step.engine import Engine

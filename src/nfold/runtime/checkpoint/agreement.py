@@ -19,8 +19,12 @@ NUM_SAMPLES = 16
 
 def fingerprints(rank: int, reductions: Iterable[Reduction], parameters: Mapping[str, nn.Parameter]) -> Fingerprints:
     """Return fingerprints of the parameters that a rank computes together with others. One pass over each."""
-    shared = [name for each in reductions if rank in each.members and len(each.members) > 1 for name in each.parameters]
-    return {name: _fingerprint(parameters[name].detach()) for name in shared}
+    shared = [each for each in reductions if rank in each.members and len(each.members) > 1]
+    return {
+        name: _fingerprint(parameters[name].detach(), is_exact=each.fraction_bits is not None)
+        for each in shared
+        for name in each.parameters
+    }
 
 
 def first_diverged(rank: int, reductions: Iterable[Reduction], parameters: Mapping[str, nn.Parameter]) -> str:
@@ -36,9 +40,9 @@ def _is_finite(tensor: torch.Tensor) -> bool:
     return all(bool(torch.isfinite(piece).all()) for piece in pieces(tensor))
 
 
-def _fingerprint(tensor: torch.Tensor) -> list[float]:
+def _fingerprint(tensor: torch.Tensor, *, is_exact: bool) -> list[float]:
     values = (torch.view_as_real(tensor) if tensor.is_complex() else tensor).reshape(-1)
-    tolerance = torch.finfo(values.dtype).eps ** 0.5
+    tolerance = 0.0 if is_exact else torch.finfo(values.dtype).eps ** 0.5
     chosen = values[:: max(1, values.numel() // NUM_SAMPLES)][:NUM_SAMPLES]
     sums = [float(values.sum(dtype=torch.float64)), float(values.abs().sum(dtype=torch.float64))]
     return [*sums, tolerance, *chosen.double().tolist()]

@@ -52,7 +52,8 @@ def join_facts(facts: Sequence[Mapping[str, Any]], step: int, chunks: int) -> di
 def check_agreement(parts: Sequence[Fingerprints], graph: ModelGraph, step: int) -> None:
     """Compare all ranks' fingerprints.
 
-    Copies may differ in their last bits, since processors of different kinds round differently, and no more.
+    Copies may differ in their last bits, since processors of different kinds round differently, and no more; with
+    `--exact` not in these either.
 
     Raises:
         ProgramError: two ranks hold different values; the first parameter in the order of the model is named.

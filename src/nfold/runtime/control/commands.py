@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nfold.core.cluster import Cluster
-from nfold.core.job import Known, Recipe
-from nfold.core.members import NOBODY, Turnover
+from nfold.core.job import JobSettings, Known, Recipe
+from nfold.core.members import NOBODY, SpeedShift, Turnover
 from nfold.core.plan import Plan
 from nfold.core.residency import PlacedData
 from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, SystemSample
@@ -124,6 +124,8 @@ class Replanned:
     """What is told of it where nobody came or went, as `MemberEvent` has it."""
     reason: str = "links have changed"
     """The same."""
+    shifts: tuple[SpeedShift, ...] = ()
+    """Nodes whose speed has changed: they are told of instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,26 @@ class StateRead:
 
     num_bytes: int
     """That they were given."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanAside:
+    """Plan for other members while ranks train; answer with PlannedAside."""
+
+    settings: JobSettings
+    """Of the job."""
+    known: Known
+    """With the plan of now, and the nodes of all members."""
+    ready: dict[str, Any]
+    """What ranks told of the program."""
+    ranks: tuple[int, ...]
+    """The members that train now."""
+    stayers: tuple[int, ...]
+    """Those of them that do not leave."""
+    newcomers: tuple[int, ...]
+    """Who may come in addition."""
+    hosts: tuple[str, ...]
+    """Of stayers and newcomers; empty: all share one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +309,7 @@ ToShell = (
     | Moved
     | Replanned
     | StateRead
+    | PlanAside
     | TakeState
     | StepDone
     | Sampled

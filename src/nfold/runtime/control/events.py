@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nfold.core.cluster import Node
+from nfold.core.job import Known
 from nfold.errors import Terminated
 from nfold.runtime.control.spool import Arrived
 
@@ -140,6 +141,27 @@ class StateTaken:
     header: bytes
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedAside:
+    """What was planned for other members while ranks train."""
+
+    stayers: tuple[int, ...]
+    """As it was asked for."""
+    newcomers: tuple[int, ...]
+    members: tuple[int, ...] = ()
+    """Of the next generation, by rank, as far as the plan has work for them; empty: there is none to follow."""
+    known: Known | None = None
+    """With its plan; None: there is none to follow."""
+    builds: tuple[dict[str, Any], ...] = ()
+    """The order that makes each rank build its part, without the state."""
+    notes: tuple[str, ...] = ()
+    """What to tell once it is followed."""
+    refusal: str = ""
+    """Why there is no plan with the newcomers; empty: there is one."""
+    longer: float = 0.0
+    """By which share of it a step would be longer with the newcomers, so that they are left out; 0: it is not."""
+
+
 Event = (
     Said
     | Received
@@ -156,4 +178,5 @@ Event = (
     | ClockTick
     | KillAnnounced
     | StateTaken
+    | PlannedAside
 )

@@ -66,8 +66,8 @@ class Orders:
         if self._returns is not None:
             self._returns.hold(describe)
 
-    def beside(self, do: str, callback: Callable[[Message, bytes], None]) -> None:
-        """Let the reading thread carry out an order of this kind, whatever the rank is doing. It must be quick."""
+    def on_beside(self, do: str, callback: Callable[[Message, bytes], None]) -> None:
+        """Set the function that the reading thread calls with an order of this kind that waits for no step."""
         self._beside[do] = callback
 
     def get(self) -> tuple[Message, bytes]:
@@ -123,8 +123,8 @@ class Orders:
         self._queue.put(None)
 
     def _take_in(self, message: Message, blob: bytes) -> None:
-        if (callback := self._beside.get(message.get("do", ""))) is not None:
-            callback(message, blob)
+        if message.get("beside"):
+            self._beside.get(message["do"], _nothing_beside)(message, blob)
             return
         match message.get("do"):
             case "hold":
@@ -145,6 +145,10 @@ class Orders:
             return False
         self._queue.put(_Returned(self._returns.num_losses))
         return True
+
+
+def _nothing_beside(_: Message, __: bytes) -> None:
+    """Nobody listens yet."""
 
 
 def _nothing() -> None:

@@ -27,6 +27,7 @@ from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, with_plac
 from nfold.runtime.coordinator.members import membership as ms
 from nfold.runtime.coordinator.members.admission import Admission, Standard
 from nfold.runtime.coordinator.members.generations import Generations
+from nfold.runtime.coordinator.members.lookahead import Lookahead
 from nfold.runtime.coordinator.members.membership import Decision, Membership
 from nfold.runtime.coordinator.members.placed_regrouping import PlacedRegrouping
 from nfold.runtime.coordinator.members.regrouping import Regrouping
@@ -41,6 +42,7 @@ from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.same_on_all_ranks import Other, check_own_data, has_own_data
 from nfold.runtime.coordinator.same_program import averages_of, check_same_program, recipe_of
 from nfold.runtime.coordinator.states.hand_over import HandOver
+from nfold.runtime.coordinator.states.protection import Protection
 from nfold.runtime.coordinator.steering import Steering
 from nfold.runtime.coordinator.training import Training
 from nfold.runtime.failures.first_cause import Postmortem
@@ -57,6 +59,8 @@ MOST_LOOKS = 25
 """So often that is waited for again where all that was seen is an echo, and the others could go on without its cause:
 how a process has ended its host may say late."""
 
+BESIDE = frozenset({"paced", "built"})
+"""What members without a rank do beside the steps of others, before they have one."""
 NO_CHECKPOINTS = "the run keeps no checkpoints, so nobody can go on from its state with other members"
 DATA_LIVE_HERE = "each rank trains on the samples that live on its node, and who leaves would take them along"
 
@@ -83,6 +87,7 @@ class Coordinator:
         self._patience, self._failure_detector, self._cuts = patience, FailureDetector(patience), Cuts(patience)
         self._requests = RankRequests(self._postmortem)
         self._admission = Admission(self._membership)
+        self._lookahead = Lookahead(settings, self._membership, self._admission)
         self._hand_over = HandOver(self._requests, self._membership)
         self._generations = Generations(self._requests, self._membership, self._postmortem, self._hand_over)
         self._planning = JobPlanning(settings, first_step)
@@ -113,7 +118,7 @@ class Coordinator:
         if self._over:
             return []
         if isinstance(event, ev.ClockTick):
-            return [] if self._postmortem.open else self._watch(event) or self._watch_network(event)
+            return [] if self._postmortem.open else self._tick(event)
         if isinstance(event, ev.Said):
             return self._hear(event)
         if isinstance(event, ev.Left):
@@ -124,6 +129,8 @@ class Coordinator:
             return []
         if isinstance(event, ev.ReleaseWanted):
             return self._turn(self._admission.release(event.member, event.why))
+        if isinstance(event, ev.PlannedAside):
+            return self._turn(self._lookahead.planned(event))
         if isinstance(event, ev.Continue):
             self._steering.ask()  # here, because it may come while the ranks are still getting ready
         if isinstance(event, ev.KillAnnounced):
@@ -136,6 +143,8 @@ class Coordinator:
         if kind == "alive":
             self._cuts.hear(said.member, dict(said.message["silent_s"]))
             return []
+        if kind == "beside" or (rank is None and kind in BESIDE):
+            return self._turn(self._lookahead.hear(said.member, said.message))
         if rank is None:
             return self._turn(self._admission.hear(said))
         if kind == "failed" and said.member in self._hurt and said.message["is_echo"]:
@@ -167,7 +176,9 @@ class Coordinator:
 
     def _turn(self, commands: list[cmd.ToShell]) -> list[cmd.ToShell]:
         """Let what is under way notice that members have changed."""
-        return commands if self._postmortem.open else [*commands, *self._advance(ev.MembersChanged())]
+        if self._postmortem.open:
+            return commands
+        return [*commands, *self._lookahead.advance(), *self._advance(ev.MembersChanged())]
 
     def _advance(self, event: ev.Event | None) -> list[cmd.ToShell]:
         return self._resume(lambda: self._flow.send(event))  # type: ignore[arg-type]
@@ -188,6 +199,9 @@ class Coordinator:
 
     def _ranks_of(self, members: Iterable[int]) -> tuple[int, ...]:
         return tuple(rank for number in members if (rank := self._membership.rank_of(number)) is not None)
+
+    def _tick(self, tick: ev.ClockTick) -> list[cmd.ToShell]:
+        return self._watch(tick) or self._watch_network(tick) or self._lookahead.tick(tick.now_s)
 
     def _watch(self, tick: ev.ClockTick) -> list[cmd.ToShell]:
         """Say which ranks have fallen silent, and give up those that stay so."""
@@ -363,12 +377,16 @@ class Coordinator:
         return living
 
     def _succession(self, facts: Ready, living: LivingData | None) -> Succession:
+        protection = Protection(self._settings, self._hand_over.ledger, self._membership)
         training = Training(
             self._settings, self._planning.run_steps(facts), averages_of(facts), self._best, self._steering,
-            self._requests, self._postmortem, self._hand_over,
+            self._requests, self._postmortem, self._hand_over, protection,
             evaluates=bool(facts["has_test"]) and self._settings.evaluate,
         )  # fmt: skip
-        shared = (self._settings, self._cores, self._requests, self._generations, self._membership)
-        regrouping = Regrouping(*shared) if living is None else PlacedRegrouping(*shared, living)
+        shared = (self._settings, self._requests, self._generations, self._membership)
+        if living is None:
+            regrouping: Regrouping | PlacedRegrouping = Regrouping(*shared, self._lookahead)
+        else:
+            regrouping = PlacedRegrouping(*shared, living, self._cores)
         given = (self._settings, self._planning, self._requests, self._membership)
-        return Succession(*given, self._generations, regrouping, training, self._hand_over, living)
+        return Succession(*given, self._generations, regrouping, training, self._hand_over, protection, living)

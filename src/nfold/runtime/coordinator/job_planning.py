@@ -23,6 +23,7 @@ from nfold.planning.choosing.early_checks import (
     mode_notes,
     room_notes,
     run_notes,
+    snapshot_notes,
     time_notes,
 )
 from nfold.planning.choosing.first_step import check_first_step, first_step_notes
@@ -90,6 +91,7 @@ class JobPlanning:
             *fade_notes(ready["schedule_fade"], run_steps),
             *first_step_notes(chosen, settings.first_step_limit_s),
             *room_notes(None if settings.plan_only or settings.place else settings.hosts, chosen.chunks),
+            *snapshot_notes(settings.protect, is_on=settings.keeps_snapshots and chosen.asynchrony is None),
             *time_notes(run_steps, step_s, limit_s, every),
             *grant_notes(None if settings.plan_only else settings.grant, run_steps, step_s, limit_s, every),
         )
@@ -109,16 +111,24 @@ class JobPlanning:
         if slowest < max(SLOW_BYTES_PER_S, graph.parameter_bytes / least_s):
             self.plan(Known(graph=graph, profiles=profiles, cluster=with_fast_links(declared)), ready)
 
-    def plan(self, known: Known, ready: Ready) -> Plan:
+    def plan(self, known: Known, ready: Ready, strategy: str | None = None) -> Plan:
         """Return the plan.
+
+        Args:
+            known: what was measured.
+            ready: what ranks told of the program.
+            strategy: None: that which was asked for.
 
         Raises:
             PlanError: nothing fits, or a step would take longer than anybody waits.
         """
-        facts = self.facts(known.graph, known.profiles, known.cluster, ready)
-        chosen = plan(facts, self.settings.strategy)
+        facts, strategy = (
+            self.facts(known.graph, known.profiles, known.cluster, ready),
+            strategy or self.settings.strategy,
+        )
+        chosen = plan(facts, strategy)
         if not self.settings.plan_only:
-            check_first_step(facts, self.settings.strategy, chosen, self.settings.first_step_limit_s)
+            check_first_step(facts, strategy, chosen, self.settings.first_step_limit_s)
         return chosen
 
     def expected_s(self, known: Known, chosen: Plan, ready: Ready) -> dict[str, float]:
@@ -161,8 +171,11 @@ class JobPlanning:
             staleness=self.settings.staleness,
             staleness_aware=self.settings.staleness_aware,
             evaluates=bool(ready["has_test"]) and self.settings.evaluate,
+            keeps_snapshots=self.settings.keeps_snapshots,
             chunks_are_settled=self.settings.begun is not None,
             chunk_shares=tuple(ready.get("chunk_shares", ())),
+            fraction_bits=ready["gradients"]["fraction_bits"] if self.settings.exact else None,
+            may_rest=frozenset(ready.get("may_rest", ())),
         )
 
 
@@ -205,6 +218,8 @@ def build_orders(
         "total_steps": total_steps,
         "placed": [codec.encode(each) for each in placed],
         "moves": [],
+        "state": None,
+        "protect": 0,
     }
     schedules = rank_schedules(chosen, known.graph, known.profiles)
     documents = [{**order, "schedule": own.to_document()} for own in schedules]

@@ -83,6 +83,7 @@ class Preparation:
             "node": "",
             "lives": None,
             "device": self._settings.device,
+            "exact": settings.exact,
             "measure": self._settings.measure,
             "evaluate": self._settings.evaluate and not self._settings.trials,
             "steps": max((trial.steps for trial in self._settings.trials), default=self._settings.steps),
@@ -153,6 +154,7 @@ class Preparation:
             "threads": self._profiled_threads(ready["most_threads"]),
             "own_threads": min(ready["most_threads"], self._threads_of(self._profiler)),
             "measure_again": self._settings.measure_again,
+            "exact": self._settings.exact,
         }
         reply = (yield from self._requests.ask((self._profiler,), order, "profiled"))[self._profiler]
         if reply["note"]:
@@ -200,6 +202,8 @@ class Preparation:
 
     def _threads_of(self, rank: int) -> int:
         """A rank's fair share of its node's cores."""
+        if self._settings.exact:  # kernels add in another order with another number of threads
+            return 1
         nodes, declared = self._settings.nodes, self._settings.cluster
         if declared is None:
             return max(1, self._cores // self._settings.world_size)
@@ -220,6 +224,8 @@ class Preparation:
 
         Only what was measured is planned with, so this is where the user's own limit is kept.
         """
+        if self._settings.exact:
+            return [1]
         declared = self._settings.cluster
         whole = self._cores if declared is None else int(declared.node(self._settings.nodes[self._profiler]).cores)
         shares = {self._threads_of(rank) for rank in range(self._settings.world_size)}

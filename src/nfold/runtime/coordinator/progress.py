@@ -8,6 +8,7 @@ from nfold.core.trace import ReductionParts, Span, StepParts, StepTrace, SystemS
 from nfold.planning.asynchronous.asynchronous_strategies import serving_ranks
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
+from nfold.runtime.control.exact_total import total
 from nfold.runtime.control.ticket_rows import aligned
 
 if TYPE_CHECKING:
@@ -48,6 +49,11 @@ class Progress:
     def is_asynchronous(self) -> bool:
         """Whether nobody waits for a common step."""
         return self._plan.asynchrony is not None
+
+    @property
+    def step_s(self) -> float | None:
+        """Seconds of the last step; None: there was none."""
+        return self._step_s
 
     def window(self) -> int:
         """The number of steps that ranks may run ahead of what all of them have reported."""
@@ -145,5 +151,6 @@ class Progress:
 
 def _means(parts: list[dict[str, list[float]]]) -> dict[str, float]:
     """Join the ranks' sums into means; a value may be NaN or infinite."""
-    joined = {name: [sum(part[name][side] for part in parts) for side in (0, 1)] for name in parts[0]}
-    return {name: total / count for name, (total, count) in joined.items() if count}
+    counts = {name: sum(part[name][1] for part in parts) for name in parts[0]}
+    sums = {name: [value for part in parts for value in (part[name][0], *part[name][2:])] for name in parts[0]}
+    return {name: total(sums[name]) / count for name, count in counts.items() if count}

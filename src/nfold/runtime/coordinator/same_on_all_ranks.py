@@ -76,6 +76,7 @@ def check_alike(mine: dict[str, Any], other: Other, theirs: dict[str, Any]) -> N
     if not has_own_data(mine):
         _compare_items(mine["items"], other, theirs["items"])
         _compare_first_passes(mine["first_pass"], other, theirs["first_pass"])
+        _compare_gradients(mine.get("gradients"), other, theirs.get("gradients"))
 
 
 def _compare_counts(mine: dict[str, Any], other: Other, theirs: dict[str, Any]) -> None:
@@ -162,4 +163,18 @@ def _compare_first_passes(mine: dict[str, Any] | None, other: Other, theirs: dic
             f"{other.pair} compute different things from equal weights, samples and seeds: {difference}. What "
             "the model and the loss draw must come from torch's, numpy's or Python's own generator, which are seeded. "
             "Nothing may depend on earlier calls, the clock, the process or the machine."
+        )
+
+
+def _compare_gradients(mine: dict[str, Any] | None, other: Other, theirs: dict[str, Any] | None) -> None:
+    """Refuse a host that computes other bits than that of rank 0 (`--exact`).
+
+    Raises:
+        ProgramError: it names both hosts and what they compute with.
+    """
+    if mine is not None and theirs is not None and mine["checksum"] != theirs["checksum"]:
+        raise ProgramError(
+            f"{other.pair} compute gradients of other bits from equal weights, samples and seeds, and --exact promises "
+            f"the same: {mine['machine']}, and {theirs['machine']}. Leave one of these hosts out, or train without "
+            "--exact."
         )

@@ -21,6 +21,7 @@ def recipe_of(ready: dict[str, Any]) -> Recipe:
         has_collate=ready["has_collate"],
         averages=averages_of(ready),
         items=ready["items"],
+        gradients=ready["gradients"]["checksum"] if "gradients" in ready else None,
     )
 
 
@@ -97,6 +98,7 @@ def _words(recipe: Recipe) -> list[str]:
         "no sampler" if recipe.order is None else f"a sampler of checksum {recipe.order}",
         "a collate" if recipe.has_collate else "no collate",
         "no averages" if recipe.averages is None else str(recipe.averages),
+        "no --exact" if recipe.gradients is None else f"--exact and first gradients of checksum {recipe.gradients}",
     ]
 
 

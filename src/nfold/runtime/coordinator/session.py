@@ -19,6 +19,7 @@ from nfold.runtime.control import events as ev
 from nfold.runtime.control.channel import ChannelClosed
 from nfold.runtime.control.control_server import ControlServer
 from nfold.runtime.coordinator.coordinator import Coordinator
+from nfold.runtime.coordinator.members.planned_aside import plan_aside
 from nfold.runtime.coordinator.time_limit import TimeLimit
 
 BOOT_TIMEOUT_S = 180.0
@@ -127,7 +128,7 @@ class Session:
         commands = self._coordinator.start(places)
         begun = False
         while True:
-            for command in commands:
+            for command in _orders_first(commands):
                 if isinstance(command, cmd.Failed):
                     if command.is_death:
                         self._add_last_lines(command.error)
@@ -146,6 +147,8 @@ class Session:
                     self._let_go(command.member)
                 elif isinstance(command, cmd.TakeState):
                     self._take_state()
+                elif isinstance(command, cmd.PlanAside):
+                    self._plan_aside(command)
                 elif isinstance(command, cmd.SetTimer):
                     self._set_timer(command.seconds)
                 else:
@@ -300,6 +303,11 @@ class Session:
         data = self._checkpoint.read(wanted.start, wanted.stop)
         self._send(cmd.Send((wanted.member,), {"do": "take"}, data))
 
+    def _plan_aside(self, asked: cmd.PlanAside) -> None:
+        """Plan in a thread, while ranks are listened to."""
+        plan = threading.Thread(target=lambda: self._events.put(plan_aside(asked)), name="nfold-plan", daemon=True)
+        plan.start()
+
     def _take_state(self) -> None:
         self._checkpoint = self._kept_last()
         assert self._checkpoint is not None, "a checkpoint was kept just now"
@@ -310,3 +318,10 @@ class Session:
         timer.daemon = True
         timer.start()
         self._timers.append(timer)
+
+
+def _orders_first(commands: list[cmd.ToShell]) -> list[cmd.ToShell]:
+    """Where another plan follows, let nobody wait for an order until that is written down."""
+    if not any(isinstance(each, cmd.Replanned) for each in commands):
+        return commands
+    return sorted(commands, key=lambda each: not isinstance(each, cmd.Send))

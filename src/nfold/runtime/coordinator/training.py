@@ -21,6 +21,7 @@ from nfold.runtime.coordinator.progress import Progress
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.replanning import plan_of
 from nfold.runtime.coordinator.states.hand_over import HandOver
+from nfold.runtime.coordinator.states.protection import Protection
 from nfold.runtime.coordinator.steering import Steering
 from nfold.runtime.failures.first_cause import Postmortem
 from nfold.runtime.measuring.reprobing import Reprobing
@@ -44,6 +45,7 @@ class Training:
         requests: RankRequests,
         postmortem: Postmortem,
         hand_over: HandOver,
+        protection: Protection,
         *,
         evaluates: bool,
     ) -> None:
@@ -56,11 +58,14 @@ class Training:
         requests: what was said to ranks while they got ready.
         postmortem: learns what ranks were told, and how far they came.
         hand_over: keeps the state for the generation that follows.
+        protection: says when ranks keep snapshots.
         evaluates: whether there are test data and they are to be used.
         """
         self._settings, self._run_steps, self._averages = settings, run_steps, averages
         self._best, self._steering, self._requests, self._postmortem = best, steering, requests, postmortem
-        self._hand_over, self._evaluates = hand_over, evaluates
+        self._hand_over, self._protection, self._evaluates = hand_over, protection, evaluates
+        self._owed: int | None = None
+        """Steps after which an evaluation was due that nobody has made."""
         self._gathers = 0
         self._interrupted = self._time_is_up = self._is_terminated = False
 
@@ -76,7 +81,10 @@ class Training:
         total, halting, granted = self._run_steps.total_steps, Halting(ranks), progress.done
         begun = self._settings.begun
         self._postmortem.ordered("until")
-        if granted == self._run_steps.first_step and self._evaluates and begun is not None and not begun.is_evaluated:
+        is_owed = granted == self._run_steps.first_step and begun is not None and not begun.is_evaluated
+        is_owed |= granted == self._owed
+        self._owed = None
+        if self._evaluates and is_owed:
             commands = [*commands, self._evaluation(granted, ranks, progress)]
         for wish in self._requests.take_postponed():
             commands = [*commands, *self._hear_wish(wish, granted, ranks, progress)]
@@ -106,7 +114,9 @@ class Training:
             if isinstance(event, ev.Received):
                 news = [*progress.take(event), *reprobing.take(event, granted)]
                 commands += news
+                commands += self._protection.take(event.rank, event.message, progress.step_s)
                 commands += generation_end.take(news, total - granted)
+                commands += generation_end.hear(event, total - granted)
                 commands += self._best_of(news, ranks, progress)
                 if (halted := halting.take(event)) is not None:
                     granted = max(progress.done, halted)
@@ -177,6 +187,11 @@ class Training:
             commands = progress.take(event) if isinstance(event, ev.Received) else []
             self._requests.postpone(event)
         return commands
+
+    def go_back(self, step: int, progress: Progress) -> None:
+        """Note what was due after a step that all go back to, and was not done."""
+        is_due = any(at == step and kind == "evaluated" for at, kind, _ in progress.pending)
+        self._owed = step if is_due else None
 
     def take_state(self, commands: Sequence[cmd.Command] = ()) -> Flow:
         """Let ranks be given the checkpoint that was kept last, from now on; return its header."""

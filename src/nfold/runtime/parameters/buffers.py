@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -13,6 +13,7 @@ from nfold.core.schedule import StatisticsGroup
 from nfold.core.tasks import Elements, MessageEnd, Receive, Send
 from nfold.errors import ProgramError
 from nfold.planning.reductions.acknowledgements import TAKEN
+from nfold.runtime.parameters.fixed_point import write
 
 DTYPES = {
     "float64": torch.float64,
@@ -99,9 +100,14 @@ class Buffers:
         """Of RECVs whose bytes are taken from scratch memory. Cutting one out costs as much as adding to it."""
         self._sizes = {name: parameter.numel() for name, parameter in parameters.items()}
         self._views: list[tuple[nn.Parameter, torch.Tensor, int | None, str]] = []
+        self._copied: list[tuple[nn.Parameter, torch.Tensor]] = []
+        """Parameters that have memory of their own, and where their new values arrive."""
+        self._fraction_bits = {each.name: each.fraction_bits for each in reductions if each.fraction_bits is not None}
         for reduction in reductions:
             if reduction.route != "local":
                 self._allocate(rank, reduction, parameters)
+            elif reduction.fraction_bits is not None and rank in reduction.members:
+                self._regions["addend", reduction.name] = self._whole_numbers([(0, reduction.num_elements)])
         self.allocate(TAKEN)
         for group in groups:
             flat = torch.zeros(num_chunks * group.num_elements, dtype=DTYPES[group.dtype], device=device)
@@ -133,7 +139,7 @@ class Buffers:
                     "messages arrive. Change them in place (copy_), or use --strategy ring --servers 0."
                 )
         for (kind, name), regions in self._regions.items():
-            if kind == "gradient":
+            if kind in ("gradient", "addend"):
                 for region in regions:
                     if name in self._marked:
                         untouched(region.flat)
@@ -162,6 +168,21 @@ class Buffers:
 
     def combine(self, task: Receive, elements: Elements) -> None:
         """Copy or add received elements to their buffer."""
+        self._take_in(task, elements)
+        if task.completes and elements.kind == "addend":
+            self.write_sums(elements)
+
+    def write_sums(self, addends: Elements) -> None:
+        """Make gradients of the sums of whole numbers."""
+        gradients = self.flat(replace(addends, kind="gradient"))
+        write(self.flat(addends), self._fraction_bits[addends.name], gradients)
+
+    def settle(self) -> None:
+        """Bring the values that have arrived in a step to parameters that have memory of their own."""
+        for parameter, value in self._copied:
+            parameter.data.copy_(value)
+
+    def _take_in(self, task: Receive, elements: Elements) -> None:
         if task.onto is not None:
             self._scratch[task.id].add_(self._scratch[task.onto])
         if task.combine == "hold" or task.id not in self._scratch:  # kept for later, or written in place
@@ -186,6 +207,8 @@ class Buffers:
         if not ranges:
             return
         self._regions["gradient", reduction.name] = self._regions_of(reduction, ranges)
+        if reduction.fraction_bits is not None:
+            self._regions["addend", reduction.name] = self._whole_numbers(ranges)
         if reduction.route == "server":
             values = self._regions_of(reduction, ranges)
             self._regions["value", reduction.name] = values
@@ -197,6 +220,11 @@ class Buffers:
     def _regions_of(self, reduction: Reduction, ranges: list[tuple[int, int]]) -> list[_Region]:
         dtype = DTYPES[reduction.dtype]
         return [_Region(torch.zeros(stop - start, dtype=dtype, device=self._device), start) for start, stop in ranges]
+
+    def _whole_numbers(self, ranges: list[tuple[int, int]]) -> list[_Region]:
+        return [
+            _Region(torch.zeros(stop - start, dtype=torch.int64, device=self._device), start) for start, stop in ranges
+        ]
 
     def _fill(self, value: _Region, reduction: Reduction, parameters: Mapping[str, nn.Parameter]) -> None:
         for piece in pieces(reduction, self._sizes, value.base, value.end):
@@ -213,9 +241,13 @@ class Buffers:
                 gradient = at_own_begin(gradient)
                 parameter.register_hook(without_minus_zero)  # type: ignore[no-untyped-call]
             parameter.grad = gradient
-            if reduction.route == "server":
+            pointer = None
+            if reduction.route == "server" and reduction.fraction_bits is not None:
+                # Kernels may compute other bits with weights that lie elsewhere than on one device.
+                self._copied.append((parameter, self.flat(Elements("value", *where)).view(parameter.shape)))
+            elif reduction.route == "server":
                 parameter.data = self.flat(Elements("value", *where)).view(parameter.shape)
-            pointer = parameter.data_ptr() if reduction.route == "server" and parameter.numel() else None
+                pointer = parameter.data_ptr() if parameter.numel() else None
             self._views.append((parameter, gradient, pointer, piece.name))
 
 

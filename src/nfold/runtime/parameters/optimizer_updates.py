@@ -6,7 +6,6 @@ the shares that this rank serves. Planning has checked that this gives the same 
 """
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ from nfold.capture.optimizers.lost_state import tell_broken, tell_forgotten, tel
 from nfold.capture.optimizers.state_scope import is_elementwise, plain_settings
 from nfold.capture.optimizers.state_tree import CannotHold, StateTree, to_tree
 from nfold.capture.optimizers.stepping import Stepping
-from nfold.capture.optimizers.touched_rows import at_own_begin, touched_only
+from nfold.capture.optimizers.touched_rows import touched_only
 from nfold.capture.side_effects.module_states import is_freed
 from nfold.capture.side_effects.shared_state import Watch, places_of_optimizer
 from nfold.core.graph import ModelGraph
@@ -25,29 +24,15 @@ from nfold.core.placement import Reduction
 from nfold.core.tasks import Elements
 from nfold.errors import ProgramError
 from nfold.program import Program, describe
-from nfold.runtime.parameters.buffers import Buffers, Piece, pieces
+from nfold.runtime.parameters.buffers import Buffers, Piece
 from nfold.runtime.parameters.forgotten_state import forgotten
+from nfold.runtime.parameters.held_pieces import Held, held_by, shaped
 from nfold.runtime.parameters.optimizer_state import OptimizerState, Plain
 
 Kept = dict[str, tuple[Plain, Plain]]
 """By hyper-parameter: the checkpoint's, which is used, and that of the program, where they differ."""
 UpdateKey = Elements | None
 """`OptimizerStep.gradients`."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """A piece of a parameter in the hands of one optimizer."""
-
-    piece: Piece
-    name: str
-    """What the user calls the parameter."""
-    tensor: nn.Parameter
-    home: torch.Tensor | None = None
-    """The bucket's memory, from which values are sent."""
-    gradient: torch.Tensor | None = None
-    sparse_dims: int = 0
-    """See `Parameter.sparse_dims`."""
 
 
 class PieceState(NamedTuple):
@@ -67,7 +52,7 @@ class Updater:
     def __init__(
         self,
         stepping: Stepping,
-        held: list[_Held],
+        held: list[Held],
         extra: list[tuple[str, nn.Parameter]],
         *,
         is_kept_whole: bool = False,
@@ -90,6 +75,12 @@ class Updater:
     def advance(self, step: int) -> None:
         """Set the learning rate's schedule to where it is after so many steps."""
         self._stepper.advance(step)
+
+    def take_sums(self) -> None:
+        """Give what lies apart from its bucket the sums of its gradients."""
+        for each in self._held:
+            if each.is_apart and each.gradient is not None:
+                each.tensor.grad = torch.empty_like(each.tensor, requires_grad=False).copy_(each.gradient)
 
     def scale(self, factor: float) -> None:
         """Multiply all gradients by a factor."""
@@ -145,8 +136,8 @@ class Updater:
         for each in self._held:
             if each.home is not None and each.tensor.data_ptr() != each.home.data_ptr():
                 each.home.copy_(each.tensor.detach())
-                each.tensor.data = each.home
-            if each.gradient is not None:
+                each.tensor.data = each.tensor.data if each.is_apart else each.home
+            if each.gradient is not None and not each.is_apart:
                 each.tensor.grad = each.gradient
 
     def state(self) -> list["PieceState"]:
@@ -182,7 +173,7 @@ class Updater:
                     self._take_group(group, saved.groups.get(name, {}))
             state: dict[str, Any] = dict(saved.scalars.get(name, {}))
             for key, tensor in saved.tensors.get(name, {}).items():
-                state[key] = _shaped(tensor, each) if key in saved.elementwise else tensor
+                state[key] = shaped(tensor, each) if key in saved.elementwise else tensor
             if state:
                 self._optimizer.state[each.tensor] = state
 
@@ -288,11 +279,6 @@ def kept_by(updaters: Iterable[Updater]) -> Kept:
     return {key: pair for updater in updaters for key, pair in updater.kept.items()}
 
 
-def sparse_gradients(graph: ModelGraph) -> dict[str, int]:
-    """Return the parameters whose gradients are sparse, and in how many dimensions."""
-    return {each.name: each.sparse_dims for each in graph.parameters if each.sparse_dims}
-
-
 def build_updaters(
     program: Program,
     graph: ModelGraph,
@@ -305,7 +291,7 @@ def build_updaters(
     sizes = {name: parameter.numel() for name, parameter in parameters.items()}
     stepping = Stepping.of(program)
     held = {
-        Elements("gradient", reduction.name, start, stop): _held(
+        Elements("gradient", reduction.name, start, stop): held_by(
             reduction, start, stop, graph, buffers, parameters, sizes
         )
         for reduction in reductions
@@ -335,63 +321,9 @@ def _updated_by(rank: int, reduction: Reduction) -> list[tuple[int, int]]:
 
 
 def _ordered(
-    held: list[_Held], parameters: Mapping[str, nn.Parameter], elsewhere: Container[str]
-) -> tuple[list[_Held], list[tuple[str, nn.Parameter]]]:
+    held: list[Held], parameters: Mapping[str, nn.Parameter], elsewhere: Container[str]
+) -> tuple[list[Held], list[tuple[str, nn.Parameter]]]:
     """Put whole parameters in the module's own order, and add those that no reduction holds (frozen or unused)."""
     by_name = {each.piece.name: each for each in held}
     ordered = [by_name[name] for name in parameters if name in by_name]
     return ordered, [(name, parameter) for name, parameter in parameters.items() if name not in elsewhere]
-
-
-def _held(
-    reduction: Reduction,
-    start: int,
-    stop: int,
-    graph: ModelGraph,
-    buffers: Buffers,
-    parameters: Mapping[str, nn.Parameter],
-    sizes: Mapping[str, int],
-) -> list[_Held]:
-    rows = {parameter.name: parameter.rows for parameter in graph.parameters if parameter.rows}
-    names = {name: rows[name].parameter if name in rows else name for name in reduction.parameters}
-    dims = sparse_gradients(graph) if reduction.route != "local" else {}
-    if reduction.route != "server":
-        return [
-            _Held(piece, names[piece.name], parameters[piece.name], sparse_dims=dims.get(piece.name, 0))
-            for piece in pieces(reduction, sizes)
-        ]
-    whole = graph.update_scope == "parameter"
-    return [
-        _served(
-            reduction,
-            piece,
-            names[piece.name],
-            buffers,
-            parameters[piece.name].shape if whole else torch.Size([piece.stop - piece.start]),
-            dims.get(piece.name, 0),
-        )
-        for piece in pieces(reduction, sizes, start, stop)
-    ]
-
-
-def _served(
-    reduction: Reduction, piece: Piece, name: str, buffers: Buffers, shape: torch.Size, sparse_dims: int
-) -> _Held:
-    """A parameter over the bucket's own memory: updating it changes what is sent back."""
-    where = (reduction.name, piece.offset, piece.offset + piece.stop - piece.start)
-    home = buffers.flat(Elements("value", *where)).view(shape)
-    gradient = buffers.flat(Elements("gradient", *where)).view(shape)
-    if sparse_dims:
-        home = at_own_begin(home)
-    tensor = nn.Parameter(home)
-    tensor.grad = gradient
-    return _Held(piece, name, tensor, home, gradient, sparse_dims)
-
-
-def _shaped(tensor: torch.Tensor, held: _Held) -> torch.Tensor:
-    """Return a piece's flat state in its shape."""
-    part = tensor.view(held.tensor.shape)
-    if part.device == held.tensor.device and part.stride() == held.tensor.stride():
-        return part
-    # Where the parameter is, and in its order in memory, as the optimizer made it: fused ones go by that.
-    return torch.empty_like(held.tensor, dtype=tensor.dtype, requires_grad=False).copy_(part)

@@ -14,6 +14,7 @@ from nfold.capture.program.calling import call
 from nfold.errors import ProgramError, one_line
 from nfold.program import TEST_LOSS, Program, describe
 from nfold.runtime.checkpoint.state_collection import ByteRun
+from nfold.runtime.control.exact_total import add
 from nfold.runtime.data.loaders import LoadersReader
 from nfold.runtime.data.sample_reader import TESTING, SampleReader, evaluation_parts
 
@@ -39,22 +40,25 @@ def evaluate(
         reader: reads the same data in other processes; None: this one does.
 
     Returns:
-        name -> [sum over samples, number of samples], for the loss and each metric.
+        name -> [sum over samples, number of samples, what rounding left out of that sum], for the loss and each metric;
+        the last may be several numbers or none.
 
     Raises:
         ProgramError: the model, the loss or a metric raised for test data, or a metric is no number.
     """
-    totals = {name: [0.0, 0.0] for name in (TEST_LOSS, *program.metrics)}
+    sums: dict[str, list[float]] = {name: [] for name in (TEST_LOSS, *program.metrics)}
+    samples = 0
     reads = reader or SampleReader(dataset, program.seed, program.collate, "test_data")
     model.eval()
     try:
         with torch.no_grad():
             for number, count, batch in _batches(program, len(dataset), reads, part, num_parts, device):
+                samples += count
                 for name, value in _figures(program, model, number, batch).items():
-                    _add(totals[name], value, count)
+                    add(sums[name], value * count)
     finally:
         model.train()
-    return totals
+    return {name: [parts.pop() if parts else 0.0, float(samples), *parts] for name, parts in sums.items()}
 
 
 def fill(model: nn.Module, all_runs: Iterable[ByteRun]) -> nn.Module:
@@ -127,8 +131,3 @@ def _metric(program: Program, name: str, outputs: Any, targets: Any) -> float:
         f"the metric {name!r} returned {what}. It must return one number, the mean over the samples that it is given, "
         "as (outputs.argmax(1) == targets).float().mean() does."
     )
-
-
-def _add(total: list[float], value: float, count: int) -> None:
-    total[0] += value * count
-    total[1] += count

@@ -28,6 +28,7 @@ from nfold.runtime.measuring.unsent_bytes import lift_limits, limit_unsent
 from nfold.runtime.rank.evaluator import Evaluating
 from nfold.runtime.rank.process import Process
 from nfold.runtime.rank.sample_moving import SampleMoving
+from nfold.runtime.rank.snapshots_of_rank import SnapshotsOfRank
 from nfold.runtime.rank.state_delivery import collect_from, send_file, usage_of
 from nfold.runtime.rank.state_handing import StateHanding
 from nfold.runtime.step.replica import Replica
@@ -56,6 +57,7 @@ class Rank:
         self._process, self._address = process, address
         self._sample_moving = SampleMoving(process, transport)
         self._state_handing = StateHanding(process, transport)
+        self._snapshots = SnapshotsOfRank(process, transport)
         self._replica: Replica | AsynchronousReplica | None = None
         self._own_weights: OwnWeights | None = None
         self._next_step = self._kept_from = self._last_step = self._state_bytes = 0
@@ -75,6 +77,7 @@ class Rank:
             "drop": self._do_drop,
             "holdings": self._do_holdings,
             "hand": self._do_hand,
+            "protect": self._do_protect,
         }
 
     def obey(self, order: Message, blob: bytes) -> None:
@@ -124,6 +127,7 @@ class Rank:
     def close(self) -> None:
         """Free the model and the buffers, whatever is under way."""
         self._process.reporter.stop()
+        self._snapshots.close()
         self._sample_moving.close()
         if self._process.resident is not None:
             self._process.resident.store.let_go()
@@ -158,11 +162,17 @@ class Rank:
             dataset = process.datasets["train"]
             self._own_weights = OwnWeights(process.the_program, self._replica.model, dataset, graph)
         self._state_bytes += self._state_handing.end_reading()
+        replica = self._replica
+        begun = (
+            None
+            if isinstance(replica, AsynchronousReplica)
+            else self._snapshots.begin(order["protect"], replica, self._next_step, self._state_handing.begun)
+        )
         if process.owns_process:
             settle()
         self._built_s, self._built_cpu_s = process.clock(), time.process_time()
         notes = list(self._replica.take_notes())
-        told = {"kept": self._replica.kept, "notes": notes, "seconds": self._built_s - begin_s}
+        told = {"kept": self._replica.kept, "notes": notes, "seconds": self._built_s - begin_s, "snapshot": begun}
         given = {"state_bytes": self._state_bytes} if self._state_bytes else {}
         process.channel.send({"is": "built", **given, **told})
 
@@ -216,7 +226,7 @@ class Rank:
         replica, reporter = self._the_replica, self._process.reporter
         if self._own_weights is not None:
             self._own_weights.check()
-        self._state_handing.let_go()
+        self._forget_states()
         self.is_training = True
         self._sample(replica.plan)
         if isinstance(replica, AsynchronousReplica):
@@ -224,15 +234,28 @@ class Rank:
             self._next_step = order["step"]
             return
         while self._next_step < order["step"] and self._process.orders.allowance.begin(self._next_step):
+            self._snapshots.before_step(self._next_step)
             result = replica.step(self._next_step, keep_spans=self._next_step in self._kept)
             self._next_step += 1
             reporter.step(result)
+            if self._next_step < self._last_step:
+                self._snapshots.after_step(replica, self._next_step)
         self.is_training = False
         if self._next_step >= self._last_step:
             reporter.end()
         if self._process.orders.empty():
             reporter.flush()
             replica.pause()
+
+    def _forget_states(self) -> None:
+        """Let go of states that nobody goes back to: all ranks have built, or train on."""
+        if self._snapshots.are_kept:
+            self._process.memory.drop_live(self.transport.number)
+        else:
+            self._process.memory.clear()
+
+    def _do_protect(self, order: Message, _: bytes) -> None:
+        self._snapshots.protect(order)
 
     def _sample(self, plan: Plan) -> None:
         """Begin to look at process and machine, if nobody does yet."""
@@ -299,6 +322,7 @@ class Rank:
 
     def _do_holdings(self, _: Message, __: bytes) -> None:
         self.pause()
+        self._snapshots.rest()
         assert isinstance(self._replica, Replica), "asynchronous plans hand their state over in a checkpoint"
         self._process.channel.send(self._state_handing.hold(self._replica, self._next_step))
 
@@ -316,6 +340,7 @@ class Rank:
     def _part(self) -> None:
         """Come to rest for good."""
         self.pause()
+        self._snapshots.rest()
         self._sample_moving.rest()
         if isinstance(self._replica, AsynchronousReplica):
             self._replica.end()

@@ -65,6 +65,10 @@ class Tools(Protocol):
         """Time a chunk's forward and backward while other ranks compute too."""
         ...
 
+    def gauge(self) -> float:
+        """Return the seconds of a fixed piece of bookkeeping: how fast the node is for a rank that has no work."""
+        ...
+
     def probe(self, transport: Transport, peer: int, *, measures: bool, patience_s: float | None) -> ProbedPair | None:
         """Measure the link to a peer; one side measures, the other one answers and returns None."""
         ...

@@ -19,8 +19,8 @@ def take_part(process: Process) -> None:
     """Let a process ask for samples that it has lost, and give others those that they have."""
     store = process.resident.store
     store.on_missing(lambda number: process.channel.send({"is": "lacks", "number": number}))
-    process.orders.beside("given", lambda order, data: _take(process, order, data))
-    process.orders.beside("give", lambda order, _: _begin_to_give(process, order))
+    process.orders.on_beside("given", lambda order, data: _take(process, order, data))
+    process.orders.on_beside("give", lambda order, _: _begin_to_give(process, order))
 
 
 def _take(process: Process, order: Message, data: bytes) -> None:

@@ -8,7 +8,7 @@ from nfold.runtime.control.channel import Message
 from nfold.runtime.rank.process import Process
 from nfold.runtime.snapshots.handing import Handing, hand
 from nfold.runtime.snapshots.state_giving import StateGiver
-from nfold.runtime.snapshots.state_memory import live_state, rows_of
+from nfold.runtime.snapshots.state_memory import HeldState, live_state
 from nfold.runtime.snapshots.state_reading import Source, StateReading
 from nfold.runtime.step.replica import Replica
 from nfold.transport.generations.generation_transport import GenerationTransport
@@ -20,19 +20,20 @@ class StateHanding:
     def __init__(self, process: Process, transport: GenerationTransport) -> None:
         self._process, self._transport = process, transport
         self._reading: StateReading | None = None
+        self.begun: HeldState | None = None
+        """What this process held of the state that its generation began with; None: that has a file."""
 
     def hold(self, replica: Replica, step: int) -> Message:
         """Hold what the replica has after so many steps, until it trains again; return what the coordinator is told."""
-        offer = replica.held(is_checked=True)
-        self._process.memory.put(live_state((self._transport.number, step), self._process.member, offer))
-        return {"is": "holdings", "rows": rows_of(offer), "facts": offer.facts}
+        state = live_state((self._transport.number, step), self._process.member, replica.held(is_checked=True))
+        self._process.memory.put(state)
+        return {"is": "holdings", **(state.told or {})}
 
     def hand(self, order: Message) -> Message:
         """Give to those who stay, or take from those who leave; return what the coordinator is told."""
-        state = self._process.memory.get((order["generation"], order["step"]))
-        if state is None:
-            raise InternalError(f"the state after step {order['step']} shall be handed on, and is not held here")
-        hand(self._transport, state, list(map(Handing.from_row, order["handings"])))
+        label = (order["generation"], order["step"])
+        arrived = hand(self._transport, self._process.memory.get(label), list(map(Handing.from_row, order["handings"])))
+        self._process.memory.add(label, arrived)
         return {"is": "handed"}
 
     def checkpoint(self, order: Message, header: bytes, read: Callable[[int, int], bytes]) -> Checkpoint | None:
@@ -43,13 +44,16 @@ class StateHanding:
             header: of the state; empty: there is none.
             read: from the coordinator's file, if it is one.
         """
-        if not header:
-            return None
         if order["state"] is None:
-            return Checkpoint(header, read)
+            self._process.memory.clear()
+            return Checkpoint(header, read) if header else None
         told = order["state"]
-        state = self._process.memory.get((told["generation"], told["step"]))
-        if state is not None:
+        label = (told["generation"], told["step"])
+        state = self._process.memory.get(label)
+        self.begun = state or HeldState(label)
+        if told["readers"]:
+            if state is None:
+                raise InternalError(f"others shall read the state after step {told['step']}, which is not held here")
             StateGiver(self._transport, state, told["readers"])
         sources = list(map(Source.from_row, told["sources"]))
         self._reading = StateReading(self._transport, state, sources)
@@ -62,7 +66,3 @@ class StateHanding:
         reading, self._reading = self._reading, None
         reading.end()
         return reading.received_bytes
-
-    def let_go(self) -> None:
-        """Hold nothing any more: all ranks have built, or train on."""
-        self._process.memory.clear()

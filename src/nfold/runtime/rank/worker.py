@@ -8,12 +8,18 @@
     connect         -->    connected    to the members of a generation; from here on it is a rank among them
     probe           -->    probed       how fast bytes move, whatever may wait on the way; `limit` says that again
     pace            -->    paced        how fast all compute at once
+    gauge           -->    gauged       how fast a fixed piece of bookkeeping is done, beside the others' steps
     move            -->    moved        sends samples to others, and keeps those that they send, before training
     build           -->    built        model, buffers and engine for the plan
+    meet, probe     -->    beside       both in a thread beside the steps, for a newcomer
+    warm            -->    built        a newcomer builds once without the state, while the others train
     until k         -->    steps ..     plays steps up to k, which is never far ahead of what was reported; under an
                                         asynchronous plan threads of the rank do, so that the next k can be heard
     evaluate, checkpoint, model, finish
     holdings        -->    holdings     keeps what it has of the state for the next generation, and tells what that is
+    protect                             takes snapshots every so many steps, and gives buddies what only it has
+                    <--    snapshot     has taken one
+    recall          -->    recalled     which states are held in memory, after a loss
     hand            -->    handed       gives, or takes, what only a rank that leaves had of it
     hold            -->    holding      at once: begins no more steps; another `until` says which is the last one
     abandon         -->    abandoned    at once: ends the generation where it is
@@ -38,7 +44,9 @@ import torch
 
 from nfold.capture.program.autocast import under_autocast
 from nfold.core import codec
-from nfold.errors import TransportError
+from nfold.errors import ProgramError, TransportError
+from nfold.machine.heap import keep_for_good
+from nfold.planning.choosing.exactness import CHUNKS_OF_NODES
 from nfold.program import Program
 from nfold.runtime.control.channel import ChannelClosed, ControlChannel, Message
 from nfold.runtime.control.orders import Orders
@@ -46,6 +54,9 @@ from nfold.runtime.control.own_failure import failed
 from nfold.runtime.data.loaded_program import facts_of, find_device, load_dataset
 from nfold.runtime.data.loaders import LoaderPool
 from nfold.runtime.measuring.unsent_bytes import lift_limits
+from nfold.runtime.rank.agreed_gradients import agreed_gradients
+from nfold.runtime.rank.beside_steps import BesideSteps
+from nfold.runtime.rank.cut_trial import why_cut_inexact
 from nfold.runtime.rank.process import Process
 from nfold.runtime.rank.rank_of_generation import Rank
 from nfold.runtime.rank.rank_tools import Tools, Wiring
@@ -55,11 +66,14 @@ from nfold.runtime.rank.residence import load_train, resident_of
 from nfold.runtime.rank.samples_again import take_part
 from nfold.runtime.samples.own_inventory import inventory_of
 from nfold.runtime.samples.sample_costs import sample_costs
+from nfold.transport.generations.no_way import alone
 
 if TYPE_CHECKING:
     from nfold.transport.generations.connections import Connections
 
-_OF_THE_PROCESS = frozenset({"load", "reside", "profile", "listen", "connect", "pace", "finish", "abandon"})
+_OF_THE_PROCESS = frozenset(
+    {"load", "reside", "profile", "listen", "connect", "pace", "warm", "finish", "abandon", "recall"}
+)
 """Orders that a process obeys whether it is a rank or not."""
 
 
@@ -99,8 +113,11 @@ class Worker:
         """Of the generation under way."""
         self._abandoned = threading.Event()
         self._doing = "starting"
+        self._beside = BesideSteps(channel, wiring, tools)
         orders.on_abandon(self._hear_abandon)
         orders.on_loss(self._held)
+        for do in self._beside.kinds:
+            orders.on_beside(do, self._beside.take)
 
     def run(self) -> int:
         """Carry out orders up to the last one; return the exit code."""
@@ -150,16 +167,35 @@ class Worker:
                 self._do_connect(order)
             case "pace":
                 self._do_pace(order)
+            case "warm":
+                self._do_warm(order)
             case "finish":
                 self._do_finish(order)
             case "abandon":
                 self._end_generation()
                 self._abandoned.clear()
                 self._channel.send({"is": "abandoned"})
+            case "recall":
+                self._do_recall()
+
+    def _do_recall(self) -> None:
+        """Tell which states are held here."""
+        states = [
+            {
+                "generation": state.label[0],
+                "step": state.label[1],
+                "told": state.told,
+                "others": [piece for piece in state.pieces if piece[0] != self._process.member],
+            }
+            for state in self._process.memory.all()
+        ]
+        self._channel.send({"is": "recalled", "states": states})
 
     def _obey_as_rank(self, rank: Rank, order: Message, blob: bytes) -> None:
         if order["do"] == "probe":
             self._do_probe(rank, order)
+        elif order["do"] == "gauge":
+            self._channel.send({"is": "gauged", "bit_s": self._tools.gauge()})
         else:
             rank.obey(order, blob)
 
@@ -194,6 +230,10 @@ class Worker:
             if order["evaluate"] and is_first:
                 not_means = rehearse(process.program, train, test, process.device)
         told = process.told = facts_of(process.program, process.datasets)
+        if order["exact"]:
+            if source is not None:
+                raise ProgramError(f"--exact: {CHUNKS_OF_NODES}. Leave out --exact, or give all ranks the same data.")
+            told["gradients"] = agreed_gradients(process.program, train, process.device)
         process.loader_pool.wanted(process.program.loaders, process.program.seed, told["items"])
         if source is not None:
             told |= {"inventory": codec.encode(inventory_of(source, train)), "loaders": loaders}
@@ -217,6 +257,11 @@ class Worker:
         )
         if self._process.owns_process:
             torch.set_num_threads(order["own_threads"])
+        if order["exact"]:
+            tried = self._process.the_program, found.graph, self._process.datasets["train"]
+            found = replace(found, graph=replace(found.graph, inexact_cut=why_cut_inexact(*tried)))
+        if self._process.owns_process:
+            keep_for_good()  # what captures, and is never garbage
         self._channel.send({"is": "profiled", "measured": codec.encode(found), "note": told})
 
     def _do_listen(self) -> None:
@@ -227,6 +272,7 @@ class Worker:
     def _do_connect(self, order: Message) -> None:
         """Take part in a generation: make the connections to its members that are missing, end those to who is gone."""
         self._end_generation()
+        self._beside.end()
         addresses = {member: (str(host), int(port)) for member, host, port in order["addresses"]}
         assert self._connections is not None, "listen comes first"
         self._wiring.connect(addresses, self._abandoned)
@@ -253,6 +299,17 @@ class Worker:
             longest_pass_s=order["longest_pass_s"],
         )
         self._channel.send({"is": "paced", "pace": codec.encode(pace)})
+
+    def _do_warm(self, order: Message) -> None:
+        """Build a rank of the next generation without its state, and free it: what took long is there the next time."""
+        if not self._process.owns_process:  # threads that train share torch with this one
+            self._channel.send({"is": "built"})
+            return
+        rank = Rank(self._process, alone(order["rank"], order["world_size"]), "")
+        try:
+            rank.obey({**order, "do": "build"}, b"")
+        finally:
+            rank.close()
 
     # Ending
 

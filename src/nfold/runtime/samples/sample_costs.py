@@ -17,14 +17,14 @@ from nfold.runtime.samples.sample_store import SampleStore
 Clock = Callable[[], float]
 
 _ROUNDS = 3
-_MOST_SAMPLES, _MOST_BYTES, _ROUND_S = 64, 4 << 20, 0.05
-"""Of a round: processor seconds of reading them, too."""
+_MOST_SAMPLES, _MOST_BYTES, _ROUND_S = 512, 4 << 20, 0.05
+"""Of a round: processor seconds of reading them, too. Enough not to find all of them in a cache."""
 
 
 def sample_costs(base: Any, clock: Clock = time.thread_time) -> SampleCosts | None:
     """Return what samples of a node cost it; None: it has none that could be sent.
 
-    About 10 ms of a whole core, and a few times as much as reading takes where that takes long.
+    About 0.1 s of a whole core, and a few times as much as reading takes where that takes long.
 
     Args:
         base: what lives here.
@@ -32,9 +32,10 @@ def sample_costs(base: Any, clock: Clock = time.thread_time) -> SampleCosts | No
     """
     if not len(base):
         return None
-    begin_s = clock()
     try:
         size = len(records_of(base, [0])[0].data)
+        begin_s = clock()
+        records_of(base, [0])  # what is read first may take much longer
     except ProgramError:
         return None
     took_s = max(clock() - begin_s, 1e-6)

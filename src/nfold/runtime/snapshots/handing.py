@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from nfold.errors import InternalError
 from nfold.runtime.checkpoint.checkpoint_format import DTYPES, StatePart
 from nfold.runtime.checkpoint.exchange import Exchange
 from nfold.runtime.snapshots.state_memory import HeldState, Piece
@@ -38,21 +39,23 @@ class Handing:
         return cls(number, source, target, (member, index), dtype, name, tuple(shape), start, stop)
 
 
-def hand(transport: Transport, state: HeldState, handings: Sequence[Handing]) -> None:
-    """Send and receive this rank's part of some handings; what comes is held from then on.
+def hand(transport: Transport, state: HeldState | None, handings: Sequence[Handing]) -> dict[Piece, StatePart]:
+    """Send and receive this rank's part of some handings; return what has come.
 
     Raises:
         TransportError: a peer is lost.
+        InternalError: this rank shall give what it does not hold.
     """
     exchange, arrived = Exchange(transport), []
     for each in handings:
         tag = tag_of(Use.STATE, _FIRST | each.number)
         if each.source == transport.rank:
+            if state is None:
+                raise InternalError(f"piece {each.piece} of {each.name} shall be handed on, and nothing is held here")
             exchange.send(each.target, tag, state.read(each.piece, 0, each.stop - each.start))
         if each.target == transport.rank:
             values = torch.empty(each.stop - each.start, dtype=DTYPES[each.dtype])
             exchange.receive(each.source, tag, values.view(torch.uint8).numpy().data)
             arrived.append((each, values))
     exchange.wait()
-    for each, values in arrived:
-        state.pieces[each.piece] = StatePart(each.name, each.shape, each.start, values)
+    return {each.piece: StatePart(each.name, each.shape, each.start, values) for each, values in arrived}

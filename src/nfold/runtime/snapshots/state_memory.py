@@ -1,13 +1,16 @@
 """The states of one training that a process holds in memory, each of one step of one generation."""
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import nn
 
 from nfold.errors import InternalError
 from nfold.runtime.checkpoint.checkpoint_format import Offer, StatePart
+from nfold.runtime.checkpoint.state_file import MODEL_PREFIX
 
 Piece = tuple[int, int]
 """The member that had it when the state was taken, and its index among what that member had."""
@@ -20,7 +23,13 @@ class HeldState:
     """What one process holds of the state after some steps of a generation."""
 
     label: Label
-    pieces: dict[Piece, StatePart]
+    pieces: dict[Piece, StatePart] = field(default_factory=dict)
+    told: dict[str, Any] | None = None
+    """Rows and facts of what it had itself; None: it has only what others gave."""
+    own: frozenset[Piece] = frozenset()
+    """Pieces whose memory nobody else uses: they were copied."""
+    is_live: bool = False
+    """Whether the next step of its generation would change it: nothing was copied."""
 
     def read(self, piece: Piece, start: int, stop: int) -> memoryview:
         """Return the bytes of elements [start, stop) of a piece, counted from its begin.
@@ -35,35 +44,110 @@ class HeldState:
         return found
 
 
-@dataclass(slots=True)
 class StateMemory:
-    """All states that a process holds."""
+    """All states that a process holds. Threads of the transport add what others give."""
 
-    states: dict[Label, HeldState] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._states: dict[Label, HeldState] = {}
+        self._lock = threading.Lock()
 
     def put(self, state: HeldState) -> None:
-        """Hold one more."""
-        self.states[state.label] = state
+        """Hold what this process had itself after some steps."""
+        with self._lock:
+            if (before := self._states.get(state.label)) is not None:
+                state.pieces = before.pieces | state.pieces
+            self._states[state.label] = state
+
+    def add(self, label: Label, pieces: Mapping[Piece, StatePart]) -> None:
+        """Hold what another one has given."""
+        with self._lock:
+            self._states.setdefault(label, HeldState(label)).pieces.update(pieces)
 
     def get(self, label: Label) -> HeldState | None:
         """Return what is held of a state; None: nothing."""
-        return self.states.get(label)
+        return self._states.get(label)
+
+    def all(self) -> list[HeldState]:
+        """Return all states."""
+        with self._lock:
+            return list(self._states.values())
+
+    def drop_before(self, step: int) -> list[HeldState]:
+        """Let go of the states of earlier steps, and return them."""
+        with self._lock:
+            gone = [state for label, state in self._states.items() if label[1] < step]
+            self._states = {label: state for label, state in self._states.items() if label[1] >= step}
+            return gone
+
+    def drop_live(self, generation: int) -> None:
+        """Let go of what the next step of a generation would change."""
+        with self._lock:
+            gone = [label for label, state in self._states.items() if state.is_live and label[0] == generation]
+            for label in gone:
+                del self._states[label]
 
     def clear(self) -> None:
         """Hold nothing."""
-        self.states = {}
+        with self._lock:
+            self._states = {}
 
 
 def live_state(label: Label, member: int, offer: Offer) -> HeldState:
     """Return a state of the tensors that are trained, which holds until the next step."""
-    return HeldState(label, {(member, index): part for index, part in enumerate(_all_of(offer))})
+    pieces = {(member, index): part for index, part in enumerate(_all_of(offer))}
+    return HeldState(label, pieces, _told(offer), is_live=True)
 
 
-def rows_of(offer: Offer) -> list[list[Any]]:
-    """Return what a rank tells of each piece: what `StatePart.described` says, and whether it counts where nobody gives
-    it alone."""
+def copied_state(label: Label, member: int, offer: Offer, reused: Iterable[HeldState] = ()) -> HeldState:
+    """Return a state that lasts, in memory apart from what is trained. Weights that nobody trains are not copied.
+
+    Args:
+        label: of the state.
+        member: this process.
+        offer: what it has now.
+        reused: states that are no longer needed, and whose memory is taken for this one.
+    """
+    room = {piece: state.pieces[piece].values for state in reused for piece in state.own}
+    pieces, own = {}, set()
+    for index, part in enumerate(_all_of(offer)):
+        piece = (member, index)
+        if index >= len(offer.parts) and _is_fixed(part):
+            pieces[piece] = part
+            continue
+        own.add(piece)
+        pieces[piece] = StatePart(part.name, part.shape, part.start, _copy(part.values, room.get(piece)))
+    return HeldState(label, pieces, _told(offer), frozenset(own))
+
+
+def adopted_state(label: Label, member: int, offer: Offer, held: HeldState) -> HeldState:
+    """Return the state that a generation begins with: what is held already is held on, and only the rest is copied."""
+    here = {(part.name, part.start, part.values.numel()): part for part in held.pieces.values()}
+    pieces = {}
+    for index, part in enumerate(_all_of(offer)):
+        found = here.get((part.name, part.start, part.values.numel()))
+        copied = found or StatePart(part.name, part.shape, part.start, _copy(part.values, None))
+        pieces[member, index] = copied
+    return HeldState(label, pieces, _told(offer))
+
+
+def _is_fixed(part: StatePart) -> bool:
+    """Whether it is a weight that no rank trains. Buffers may change at any time."""
+    return part.name.startswith(MODEL_PREFIX) and isinstance(part.values, nn.Parameter)
+
+
+def _copy(values: torch.Tensor, room: torch.Tensor | None) -> torch.Tensor:
+    values = values.detach()
+    if room is None or room.shape != values.shape or room.dtype != values.dtype:
+        room = torch.empty(values.shape, dtype=values.dtype)
+    return room.copy_(values)
+
+
+def _told(offer: Offer) -> dict[str, Any]:
+    """Return what a rank tells of its pieces: of each what `StatePart.described` says, and whether it counts only where
+    nobody gives its elements."""
     num_given = len(offer.parts)
-    return [[*part.described, index >= num_given] for index, part in enumerate(_all_of(offer))]
+    rows = [[*part.described, index >= num_given] for index, part in enumerate(_all_of(offer))]
+    return {"rows": rows, "facts": offer.facts}
 
 
 def _all_of(offer: Offer) -> Iterable[StatePart]:

@@ -50,6 +50,7 @@ from nfold.runtime.step.activations import Activations
 from nfold.runtime.step.chunk_statistics import ChunkStatistics
 from nfold.runtime.step.clipping import Clipping
 from nfold.runtime.step.engine import DataStore, Emit
+from nfold.runtime.step.exact_sums import ExactSums, aligned
 from nfold.runtime.step.gradient_signals import GradientSignals
 
 _NO_CHUNK = -1
@@ -115,6 +116,9 @@ class Cells:
         held = {name for each in reductions if each.route != "local" for name in each.parameters}
         self._unheld = [parameter for name, parameter in parameters.items() if name not in held]
         self._statistics = ChunkStatistics(graph, groups, buffers, recorder) if recorder else None
+        exactly = any(each.fraction_bits is not None for each in reductions)
+        given = (reductions, schedule.rank, len(sampler.sizes(0)), parameters, buffers)
+        self._exact = ExactSums(*given) if exactly else None  # its hooks come first: a signal sends what they add
         self._signals = GradientSignals(graph, schedule, reductions, parameters)
         self._activations = Activations(schedule, captured, device)
         self._step = _Step()
@@ -129,6 +133,8 @@ class Cells:
         self._buffers.zero_gradients()
         if self._clipping is not None:
             self._clipping.begin()
+        if self._exact is not None:
+            self._exact.begin()
         for parameter in self._unheld:
             parameter.grad = None
 
@@ -160,6 +166,9 @@ class Cells:
             else:
                 self._clipping.find_factor()
         elif updater := self._updaters.get(task.gradients):
+            if self._exact is not None:
+                self._exact.give(task.gradients)
+                updater.take_sums()
             self._update(updater)
 
     def _load(self, chunk: int) -> None:
@@ -168,7 +177,8 @@ class Cells:
             refuse_uneven(self._conditions, batch, size)
         if self._shapes is not None:
             self._shapes.check(batch, size, chunk)
-        self._step.batches[chunk] = map_tensors(partial(torch.Tensor.to, device=self._device), batch)
+        batch = map_tensors(partial(torch.Tensor.to, device=self._device), batch)
+        self._step.batches[chunk] = batch if self._exact is None else map_tensors(aligned, batch)
 
     # Forward
 

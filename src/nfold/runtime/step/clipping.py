@@ -5,14 +5,18 @@ The factor is that of `torch.nn.utils.clip_grad_norm_`. Tasks and messages are t
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from fractions import Fraction
 
 import torch
 from torch import nn
 
 from nfold.core.placement import Reduction
 from nfold.core.tasks import Elements
-from nfold.planning.reductions.norm_messages import FACTOR, squares
+from nfold.planning.reductions.norm_messages import FACTOR, squares, width_of
 from nfold.runtime.parameters.buffers import Buffers
+from nfold.runtime.parameters.fixed_point import digits_of, from_digits
+from nfold.runtime.parameters.fixed_point import squares as exact_squares
 
 _EPSILON = 1e-6
 """As torch adds to a norm before it divides by it."""
@@ -31,7 +35,9 @@ class Clipping:
         parameters: Mapping[str, nn.Parameter],
     ) -> None:
         self._limit, self._rank, self._buffers = limit, rank, buffers
-        self._squares = buffers.allocate(squares(0, world_size))
+        self._fraction_bits = next((each.fraction_bits for each in reductions), None)
+        self._width = width_of(reductions)
+        self._squares = buffers.allocate(squares(0, world_size, self._width))
         self._factor = buffers.allocate(FACTOR)
         self._local = {
             reduction.name: [parameters[name] for name in reduction.parameters]
@@ -48,13 +54,25 @@ class Clipping:
 
     def count(self, gradients: Elements) -> None:
         """Add the squares of some summed gradients to this rank's sum."""
-        self._squares[self._rank] += _squares(self._tensors(gradients))
+        if self._fraction_bits is None:
+            self._squares[self._rank] += _squares(self._tensors(gradients))
+            return
+        own = self._squares[self._rank * self._width : (self._rank + 1) * self._width]
+        found = exact_squares(self._buffers.flat(replace(gradients, kind="addend")))
+        own.copy_(torch.tensor(digits_of(from_digits(own.tolist()) + found), dtype=own.dtype))
 
     def find_factor(self) -> None:
         """Find the factor from the squares of all ranks."""
         others = _squares([each.grad for each in self._others if each.grad is not None])
-        norm = (float(self._squares.sum()) + others) ** 0.5
+        norm = (self._sum() + others) ** 0.5
         self._factor.fill_(clip_factor(norm, self._limit))
+
+    def _sum(self) -> float:
+        """The squares of all ranks; of whole numbers exact, whoever has summed which."""
+        if self._fraction_bits is None:
+            return float(self._squares.sum())
+        total = sum(from_digits(own.tolist()) for own in self._squares.view(-1, self._width))
+        return float(Fraction(total) / Fraction(4) ** self._fraction_bits)
 
     @property
     def factor(self) -> float:

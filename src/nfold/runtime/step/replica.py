@@ -41,13 +41,13 @@ from nfold.runtime.data.sample_reader import SampleReader
 from nfold.runtime.guards.later_trials import LaterTrials
 from nfold.runtime.guards.stage_trials import StageTrials
 from nfold.runtime.parameters.buffers import Buffers
+from nfold.runtime.parameters.held_pieces import sparse_gradients
 from nfold.runtime.parameters.optimizer_updates import (
     Kept,
     UpdateKey,
     Updater,
     build_updaters,
     kept_by,
-    sparse_gradients,
 )
 from nfold.runtime.parameters.unused_weights import free_unused
 from nfold.runtime.parameters.weights import Weights
@@ -281,6 +281,7 @@ class Replica:
         sizes = self.sampler.sizes(index)
         self._cells.begin(index, sizes)
         played = self._engine.play(index, sizes, keep_spans=keep_spans)
+        self._buffers.settle()
         self._average(index + 1, played)
         self._previous_end_s = played.end_s
         samples = sum(sizes[chunk] for chunk in self._cells.losses)

@@ -33,6 +33,7 @@ class Connections(abc.ABC, Generic[AnyWay]):
         self._lost: dict[int, str] = {}
         self._current: GenerationTransport | None = None
         self._ranks: dict[int, int] = {}
+        self._beside: tuple[GenerationTransport, dict[int, int]] | None = None
 
     @property
     def peers(self) -> frozenset[int]:
@@ -79,20 +80,55 @@ class Connections(abc.ABC, Generic[AnyWay]):
         Raises:
             InternalError: the number is no larger, or no way leads to one of the members.
         """
-        self._check(number, members)
-        ranks = {member: rank for rank, member in enumerate(members)}
-        ways = {ranks[member]: self._ways[member] for member in members if member != self.member}
-        begun = GenerationTransport(number, ranks[self.member], ways)
+        self.end_beside()
+        begun, ranks = self._transport(number, members)
         with self._lock:
             before, self._current, self._ranks = self._current, begun, ranks
-            lost = {ranks[member]: why for member, why in self._lost.items() if member in ranks}
         if before is not None:
             before.end()
         for way in list(self._ways.values()):  # threads of one process join whenever they come
             way.forget_before(number)
+        self._tell_lost(begun, ranks)
+        return begun
+
+    def beside(self, number: int, members: Sequence[int]) -> GenerationTransport:
+        """Return a transport between some members for what they say beside the generation under way, which goes on.
+
+        Args:
+            number: later than that of all generations that have begun, earlier than that of those which follow.
+            members: by rank in it; this process is one of them.
+
+        Raises:
+            InternalError: the number is no later, or no way leads to one of the members.
+        """
+        self.end_beside()
+        begun, ranks = self._transport(number, members)
+        with self._lock:
+            self._beside = begun, ranks
+        self._tell_lost(begun, ranks)
+        return begun
+
+    def end_beside(self) -> None:
+        """Let what waits for a peer beside the generation under way fail, and end that."""
+        with self._lock:
+            beside, self._beside = self._beside, None
+        if beside is not None:
+            transport, ranks = beside
+            for rank in set(ranks.values()) - {transport.rank}:
+                transport.lose(rank, "it is over")
+            transport.end()
+
+    def _transport(self, number: int, members: Sequence[int]) -> tuple[GenerationTransport, dict[int, int]]:
+        self._check(number, members)
+        ranks = {member: rank for rank, member in enumerate(members)}
+        ways = {ranks[member]: self._ways[member] for member in members if member != self.member}
+        return GenerationTransport(number, ranks[self.member], ways), ranks
+
+    def _tell_lost(self, begun: GenerationTransport, ranks: dict[int, int]) -> None:
+        with self._lock:
+            lost = {ranks[member]: why for member, why in self._lost.items() if member in ranks}
         for rank, why in lost.items():
             begun.lose(rank, why)
-        return begun
 
     def _check(self, number: int, members: Sequence[int]) -> None:
         if not (-1 if self._current is None else self._current.number) < number < MOST_GENERATIONS:
@@ -118,9 +154,11 @@ class Connections(abc.ABC, Generic[AnyWay]):
         """Take note that a member is lost, and tell the generation under way if it has a rank there."""
         with self._lock:
             self._lost.setdefault(peer, why)
-            current, rank = self._current, self._ranks.get(peer)
+            current, rank, beside = self._current, self._ranks.get(peer), self._beside
         if current is not None and rank is not None:
             current.lose(rank, why)
+        if beside is not None and peer in beside[1]:
+            beside[0].lose(beside[1][peer], why)
 
     def _silence(self) -> None:
         """Report nothing more: this process leaves."""

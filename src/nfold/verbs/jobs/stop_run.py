@@ -8,6 +8,7 @@ from nfold.core.run_state import ListedRun
 from nfold.errors import PlanError, RunError
 from nfold.verbs.jobs.run_list import find_running, is_running, listed_run
 from nfold.verbs.jobs.run_process import RunProcess
+from nfold.verbs.run_folder.files import HELD
 from nfold.verbs.run_folder.folder import RunFolder
 
 WAIT_S = 60.0
@@ -26,7 +27,7 @@ def stop(named: str | None, *, wait_s: float = WAIT_S) -> str:
     """
     run = find_running(named)
     if not is_running(run):
-        return f"run {run.number} has ended already: {run.ending}."
+        return f"run {run.number} has ended already: {run.ending}.{_told_of_hosts(run)}"
     refuse_elsewhere(run, f"stop {run.number}")
     with RunProcess(run) as process:
         if process.interrupt() and not process.has_ended(wait_s):
@@ -50,6 +51,13 @@ def tell_end(run: ListedRun) -> str:
         return f"{done} The run cannot be resumed: {unkept}"
     kept = folder.checkpoint()
     return f"{done} {'There is no checkpoint.' if kept is None else folder.tell_checkpoint(kept.step)}"
+
+
+def _told_of_hosts(run: ListedRun) -> str:
+    """Say how hosts of a run end that hold because its command is gone; empty: none do."""
+    if not os.path.exists(os.path.join(run.folder, HELD)):
+        return ""
+    return f" Its hosts may hold for a while: nfold resume {run.number} goes on with them, and Ctrl-C there ends them."
 
 
 def refuse_elsewhere(run: ListedRun, command: str) -> None:

@@ -1,6 +1,7 @@
 """What makes no sense where hosts come and go while a run trains: `--nodes MIN:MAX`."""
 
 from nfold.core.options.host_range import HostRange
+from nfold.core.options.protection import AUTO, read_protect
 from nfold.core.options.run_options import RunOptions
 from nfold.core.text.durations import duration_s
 from nfold.core.text.units import count
@@ -22,7 +23,7 @@ def hold_s_of(hosts: HostRange | None, hold_for: float | str | None, *, is_place
     if is_placed:
         raise PlanError(f"--hold-for {hold_for}: with --place hosts do not hold when the command dies. Leave it out.")
     if hosts is None:
-        raise PlanError(f"--hold-for {hold_for} is for hosts that come and go. Add --nodes MIN:MAX, or leave it out.")
+        raise PlanError(f"--hold-for {hold_for} is for hosts that come and go: --on or --listen, with --nodes MIN:MAX.")
     return 0.0 if str(hold_for) in ("0", "0.0") else duration_s(hold_for, "--hold-for")
 
 
@@ -71,3 +72,21 @@ def _check_place(hosts: HostRange, asked: RunOptions) -> None:
         )
     if asked.chunks is not None:
         raise PlanError(f"{given}: with --place each host that trains has one chunk of a batch. Leave out --chunks.")
+
+
+def check_protection(hosts: HostRange | None, asked: RunOptions) -> None:
+    """Raise for how hosts that die are to be prepared for, where that is no such wish, or none die that are missed.
+
+    Raises:
+        PlanError: it makes no sense.
+    """
+    most = read_protect(asked.protect).most_steps
+    if hosts is None and asked.protect != AUTO:
+        raise PlanError(
+            f"--protect {asked.protect} is for hosts that come and go. Add --nodes MIN:MAX, or leave it out."
+        )
+    if most and asked.place is not None:
+        raise PlanError(
+            f"--protect {asked.protect}: with --place no snapshots are kept, and a lost host costs the steps since the "
+            f"last checkpoint. Use --checkpoint-every {most}."
+        )

@@ -9,7 +9,7 @@ from typing import Any
 from nfold.core.cluster import Channel
 from nfold.core.measured import Measured
 from nfold.core.profile import Pace
-from nfold.profiling import bookkeeping_s, measure_pace, profile_program, this_node
+from nfold.profiling import bit_s, bookkeeping_s, measure_pace, profile_program, this_node
 from nfold.profiling.recall import Asked, Recall
 from nfold.program import Program
 from nfold.runtime.measuring.probing_rounds import BITS_OF_STEP
@@ -90,6 +90,10 @@ class Toolbox:
             budget_s=self._pace_s,
             longest_pass_s=longest_pass_s,
         )
+
+    def gauge(self) -> float:
+        """Time a fixed piece of bookkeeping."""
+        return bit_s()
 
     def probe(self, transport: Transport, peer: int, *, measures: bool, patience_s: float | None) -> ProbedPair | None:
         """Measure the link to a peer; one side measures, the other one answers and returns None."""

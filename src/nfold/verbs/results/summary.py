@@ -151,6 +151,7 @@ def typed(source: ProgramSource | Program, options: Options, folder: RunFolder |
     """Return the command that runs the program where it ran, without the flags that a suggestion changes."""
     script = shlex.quote(source.short) if isinstance(source, ProgramSource) else "FILE.py"
     kept = (" --tls" if options.tls else "") + (f" --place {options.place}" if options.place else "")
+    kept += " --exact" if options.exact else ""
     if options.target is not None:
         return f"{script} {options.typed_hosts}{kept}"
     file = options.cluster_file
@@ -215,4 +216,5 @@ def question_of(plan: Plan, known: Known) -> Facts:
         staleness=rules.bound if rules is not None else None,
         staleness_aware=rules is not None and rules.staleness_aware,
         evaluates=plan.evaluates,
+        fraction_bits=next((each.fraction_bits for each in plan.reductions), None),
     )

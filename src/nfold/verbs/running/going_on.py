@@ -162,6 +162,8 @@ def _given(wishes: Wishes) -> dict[str, Any]:
 def _refuse_changes(folder: RunFolder, record: JobRecord, wishes: Wishes) -> None:
     """Refuse what would make the rest of a run another run."""
     seed, out = wishes.get("seed"), wishes.get("out")
+    if wishes.get("exact") and not record.exact:
+        raise PlanError("the run was begun without --exact, and what it has summed so far is not exact. Leave it out.")
     if seed is not None and seed != record.seed:
         begun = "the program's seed" if record.seed is None else f"seed {record.seed}"
         raise PlanError(f"the run was begun with {begun}, and it is part of its result. Leave out --seed {seed}.")

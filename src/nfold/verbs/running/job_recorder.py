@@ -167,7 +167,7 @@ class JobRecorder:
     def _take_other_plan(self, other: cmd.Replanned) -> None:
         """Let what is said of the run be of the steps from now on: those before had another plan."""
         self._keep_events(self._member_ledger.changed(other))
-        if again := other.turnover.steps_again:
+        if (again := self.outcome.last_step - other.next_step) > 0:
             self._go_back(other.next_step, again)
         assert self._planned is not None, "another plan follows a first one"
         self._planned = replace(self._planned, known=other.known, plan=other.plan, first_step=other.next_step)

@@ -8,6 +8,8 @@ from itertools import takewhile
 from statistics import median
 
 from nfold.core.member_event import MemberEvent
+from nfold.core.plan import Plan
+from nfold.core.text.units import count, percent
 from nfold.runtime.control import commands as cmd
 
 SETTLING_STEPS = 8
@@ -86,7 +88,9 @@ class MemberLedger:
                 ranks=changes[-1].plan.world_size,
                 pause_s=pause_s,
                 steps_again=steps_again,
-                reason=turnover.why.get(who, "") if who else change.reason,
+                again_from=turnover.again_from if is_loss else "",
+                reason=_reason(change, kind, who),
+                share=share_of(who, change.plan) if kind == "speed" else "",
                 boot_s=None if launched_at is None else now - launched_at,
                 moved_bytes=self._moved_bytes // len(named),
                 samples_at_stake=steps_again * self._batch_size // len(turnover.lost) if is_loss else 0,
@@ -111,5 +115,23 @@ def _named(change: cmd.Replanned) -> list[tuple[str, str]]:
         *(("loss", name) for name in turnover.lost),
         *(("leave", name) for name in turnover.left),
         *(("join", name) for name in turnover.joined),
+        *(("speed", shift.node) for shift in change.shifts if shift.node in change.plan.nodes),
     ]
     return who or [(change.kind, "")]
+
+
+def _reason(change: cmd.Replanned, kind: str, who: str) -> str:
+    if kind == "speed":
+        return next(shift.told for shift in change.shifts if shift.node == who)
+    return change.turnover.why.get(who, "") if who else change.reason
+
+
+def share_of(node: str, plan: Plan) -> str:
+    """Say what the ranks of a node compute of a step: its chunks, or of a cut model its cells."""
+    own = [rank for rank, name in enumerate(plan.nodes) if name == node]
+    if not plan.placement.is_cut:
+        owners = next(iter(plan.placement.owners.values()))
+        got = sum(owner in own for owner in owners)
+        return f"{got or 'none'} of {count(len(owners), 'chunk')}"
+    cells = [owner for owners in plan.placement.owners.values() for owner in owners]
+    return f"{percent(sum(owner in own for owner in cells) / len(cells))} of the cells"

@@ -25,8 +25,8 @@ from nfold.verbs.run_folder.files import CHECKPOINT
 from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.run_folder.held_hosts import HeldHosts
 
-BACK_S = 10.0
-"""Within which the first host must come back, and within which the others must once one has."""
+FIRST_S, NEXT_S = 10.0, 20.0
+"""Within which the first host must come back, and the next one once there is one: they dial several times a second."""
 LOOK_S = 0.2
 
 
@@ -125,7 +125,9 @@ def reunite(
         back.expect = server.expect_again
         ending.callback(server.close)
         ending.callback(back.hang_up)
-        result = _play(Reunion(_so_far(folder)), back, server, events, clock)
+        so_far = _so_far(folder)
+        say(f"waiting for {count(so_far.plan.world_size, 'host')} of the run to dial in again")
+        result = _play(Reunion(so_far), back, server, events, clock)
         if isinstance(result, Kept):
             _keep(folder, result)
             say(f"{', '.join(back.names)} held, and the run goes on from step {result.step}")
@@ -155,7 +157,7 @@ def _play(
                 for member in order.members:
                     with contextlib.suppress(ChannelClosed):  # its reader reports the loss
                         server.channels[member].send(order.message)
-        if not reunion.has_begun and clock() - since_s > BACK_S:
+        if not reunion.has_begun and clock() - since_s > (NEXT_S if num_back else FIRST_S):
             return NotKept(_late(reunion))
     return reunion.result
 
@@ -163,7 +165,7 @@ def _play(
 def _late(reunion: Reunion) -> str:
     if reunion.missing:
         members = ", ".join(map(str, reunion.missing))
-        return f"of {count(len(reunion.missing), 'rank')} nothing is back within {seconds(BACK_S)} (member {members})"
+        return f"{count(len(reunion.missing), 'rank')} did not come back within {seconds(NEXT_S)} (member {members})"
     return "no rank was there any more"
 
 

@@ -277,7 +277,8 @@ class Job:
 
     def _leave(self, folder: RunFolder) -> None:
         """Leave the folder to others. What cannot be cleared is told; it must not hide what ended the job."""
-        forget_held(folder.path)
+        if not self._back or self._hosts is not None:  # else those that hold have not been told to end
+            forget_held(folder.path)
         try:
             folder.clear_halves()
         except OSError as error:

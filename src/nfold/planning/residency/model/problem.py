@@ -163,6 +163,8 @@ def links_of(cluster: Cluster) -> Links:
         up=np.array([_bytes_per_s(node.uplink) for node in cluster.nodes]),
         down=np.array([_bytes_per_s(node.downlink) for node in cluster.nodes]),
         latency_s=np.array([node.uplink.latency_s if node.uplink else 0.0 for node in cluster.nodes]),
+        message_s=np.array([node.slowdown(1) * _end_s(node.uplink, 0.0, 1) for node in cluster.nodes]),
+        byte_s=np.array([node.slowdown(1) * _end_s(node.uplink, 1.0, 0) for node in cluster.nodes]),
     )
 
 
@@ -250,6 +252,10 @@ def _rate(node: Node, rates: Mapping[str, float]) -> float:
             f"nobody knows how fast {node.name} trains. Add samples_per_s to its [[node]], or give --program."
         )
     return rates[node.name]
+
+
+def _end_s(channel: Channel | None, num_bytes: float, num_messages: float) -> float:
+    return channel.end_s(num_bytes, num_messages) if channel else 0.0
 
 
 def _bytes_per_s(channel: Channel | None) -> float:

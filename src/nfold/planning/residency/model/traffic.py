@@ -18,6 +18,10 @@ class Links(NamedTuple):
     """Bytes that it can receive in a second."""
     latency_s: Array
     """Its part of the latency of a message, to which the other end's part is added."""
+    message_s: Array
+    """For which its processor is busy when a message leaves it, or reaches it."""
+    byte_s: Array
+    """The same of a byte."""
 
     @property
     def narrow(self) -> Array:
@@ -48,25 +52,48 @@ class Traffic:
     def sync_s(self, links: Links, members: Mask) -> float:
         """Return the seconds of a step in which its bytes travel; 0 where one node computes alone.
 
-        A ring passes 2 (N - 1) parts of the gradient through every link, one after the other (Patarasuk and Yuan 2009).
-        A server, the member of the best link, receives N - 1 gradients and sends as many back. An inner stage of a
-        pipeline sends activations on and gradients of them back.
+        Bytes are handled while others travel, and what each message takes is added to both.
         """
         count = int(members.sum())
         if count < 2 or self.step_bytes == 0:
             return 0.0
         latency_s = float(np.partition(links.latency_s[members], count - 2)[-2:].sum())
+        messages = self.link_messages(links, members)
+        handles_s = float((2 * self.link_bytes(links, members) * links.byte_s).max())
+        told_s = float((2 * messages * links.message_s).max())
+        return max(self._travels_s(links, members, count), handles_s) + told_s + self._waits(count) * latency_s
+
+    def _travels_s(self, links: Links, members: Mask, count: int) -> float:
+        """Return the seconds for which links are busy.
+
+        A ring passes 2 (N - 1) parts of the gradient through every link, one after the other (Patarasuk and Yuan 2009).
+        A server, the member of the best link, receives N - 1 gradients and sends as many back. An inner stage of a
+        pipeline sends activations on and gradients of them back.
+        """
         if self.kind == "pipeline":
-            passes = 1 if count == 2 else 2
-            return passes * self.activation_bytes / float(links.narrow[members].min()) + 2 * (count - 1) * latency_s
+            return _passes(count) * self.activation_bytes / float(links.narrow[members].min())
         if self.kind == "ring":
-            part_s = self.gradient_bytes / count / float(links.narrow[members].min())
-            return 2 * (count - 1) * (part_s + latency_s)
+            return 2 * (count - 1) * self.gradient_bytes / count / float(links.narrow[members].min())
         server, others = _server(links, members), members.copy()
         others[server] = False
         pushes_s = max(1 / float(links.up[others].min()), (count - 1) / float(links.down[server]))
         pulls_s = max(1 / float(links.down[others].min()), (count - 1) / float(links.up[server]))
-        return self.gradient_bytes * (pushes_s + pulls_s) + 2 * latency_s
+        return self.gradient_bytes * (pushes_s + pulls_s)
+
+    def _waits(self, count: int) -> int:
+        """Return how many messages of a step wait for each other."""
+        return 2 if self.kind == "server" else 2 * (count - 1)
+
+    def link_messages(self, links: Links, members: Mask) -> Array:
+        """Return how many messages each of n nodes sends in a step, and receives: as many. Shape (n,)."""
+        count = int(members.sum())
+        if count < 2:
+            return np.zeros(len(members))
+        if self.kind == "pipeline":
+            return np.where(members, _passes(count), 0.0)
+        if self.kind == "ring":
+            return np.where(members, 2.0 * (count - 1), 0.0)
+        return self._server_sends(links, members, 1.0)
 
     def link_bytes(self, links: Links, members: Mask) -> Array:
         """Return the bytes that each of n nodes sends in a step, and that it receives: as many. Shape (n,)."""
@@ -74,12 +101,21 @@ class Traffic:
         if count < 2:
             return np.zeros(len(members))
         if self.kind == "pipeline":
-            return np.where(members, (1 if count == 2 else 2) * self.activation_bytes, 0.0)
+            return np.where(members, _passes(count) * self.activation_bytes, 0.0)
         if self.kind == "ring":
             return np.where(members, 2 * (count - 1) / count * self.gradient_bytes, 0.0)
-        sent = np.where(members, self.gradient_bytes, 0.0)
-        sent[_server(links, members)] *= count - 1
+        return self._server_sends(links, members, self.gradient_bytes)
+
+    @staticmethod
+    def _server_sends(links: Links, members: Mask, each: float) -> Array:
+        sent = np.where(members, each, 0.0)
+        sent[_server(links, members)] *= members.sum() - 1
         return sent
+
+
+def _passes(count: int) -> int:
+    """Return how often activations leave an inner stage of a pipeline; two stages have none."""
+    return 1 if count == 2 else 2
 
 
 def _server(links: Links, members: Mask) -> int:

@@ -114,7 +114,7 @@ class Admission:
 
     def _welcome(self, number: int, standard: Standard) -> list[cmd.ToShell]:
         if self._membership.fixed:
-            return self._refuse(number, self._membership.fixed)
+            return self.refuse(number, self._membership.fixed)
         node = self._membership.node(number)
         where = {"local_rank": number} if node is None else {"local_rank": 0, "node": node.name}
         return [cmd.Send((number,), {**standard.load_order, **where})]
@@ -127,7 +127,7 @@ class Admission:
                 ready = standard.living.welcome(number, host, ready, ranks)
             check_same_recipe(standard.ready["batch_size"], standard.recipe, ready)
         except ProgramError as error:
-            return self._refuse(number, str(error))
+            return self.refuse(number, str(error))
         if standard.living is not None:
             return [cmd.Send((number,), standard.living.reside_order(number))]
         return self._let_listen(number)
@@ -141,11 +141,12 @@ class Admission:
         listening = replace(self._membership.member(number), address=(host, port), seen=message.get("seen", ""))
         others = {*self._membership.ranks, *self._membership.coming} - {number}
         if apart := find_apart([*map(self._membership.member, sorted(others)), listening]):
-            return self._refuse(number, tell_apart(*apart))
+            return self.refuse(number, tell_apart(*apart))
         self._membership.take(ms.MemberPrepared(number, (host, port), listening.seen))
         return [cmd.Noted(f"{self._name(number)} is prepared: the next generation begins with it")]
 
-    def _refuse(self, number: int, why: str) -> list[cmd.ToShell]:
+    def refuse(self, number: int, why: str) -> list[cmd.ToShell]:
+        """Let a newcomer go, and say why."""
         return [
             cmd.Noted(f"note: {self._name(number)} is not let in: {why} The others go on."),
             *self._dismiss(number),

@@ -1,10 +1,12 @@
 """Why a generation ends before the run does: another plan pays, or members come and go. Pure."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from nfold.core.job import Known
+from nfold.core.members import SpeedShift
 from nfold.runtime.control import commands as cmd
+from nfold.runtime.control import events as ev
+from nfold.runtime.coordinator.members.lookahead import Lookahead
 from nfold.runtime.coordinator.members.membership import Decision, Membership
 from nfold.runtime.coordinator.replanning import Replanning
 
@@ -14,13 +16,14 @@ NOT_KEPT = "nobody could go on from a checkpoint of this program"
 class GenerationEnd:
     """Decides whether one generation is to end before the run does."""
 
-    def __init__(self, known: Known, replanning: Replanning, membership: Membership) -> None:
+    def __init__(self, replanning: Replanning, membership: Membership, lookahead: Lookahead | None) -> None:
         """Args:
-        known: what the generation rests on.
-        replanning: of the same.
+        replanning: of what the generation rests on.
         membership: of the job.
+        lookahead: what other members would begin; None: that is found out when all have stopped.
         """
-        self._known, self._replanning, self._membership = known, replanning, membership
+        self._replanning, self._membership, self._lookahead = replanning, membership, lookahead
+        self._seen = replanning.known.cluster
 
     @property
     def is_due(self) -> bool:
@@ -29,7 +32,9 @@ class GenerationEnd:
 
     @property
     def members_change(self) -> bool:
-        """Whether the next generation has other members."""
+        """Whether the next generation has other members, and may begin."""
+        if self._lookahead is not None:
+            return self._lookahead.is_ready
         return self._membership.decision in (Decision.GROW, Decision.SHRINK)
 
     @property
@@ -39,21 +44,34 @@ class GenerationEnd:
 
     @property
     def planned(self) -> Known | None:
-        """The other plan that the same members go on with, because links have changed; None: there is none."""
+        """The other plan that the same members go on with, since links or speeds have changed; None: none is."""
         return self._replanning.next
 
     @property
     def known(self) -> Known:
-        """The measurements and the plan of the generation, with the links as they were last probed."""
-        return self._known
+        """The measurements and the plan of the generation, with links and speeds as they were last seen."""
+        return self._replanning.known
+
+    @property
+    def shifts(self) -> tuple[SpeedShift, ...]:
+        """Nodes whose speed has changed since the generation began."""
+        return self._replanning.shifts
 
     def take(self, news: Iterable[cmd.Command], num_left: int) -> list[cmd.Command]:
-        """Take in what probing the links found; see `Replanning.take`."""
-        news = list(news)
-        for found in news:
-            if isinstance(found, cmd.LinksChanged):
-                self._known = replace(self._known, cluster=found.cluster)
-        return self._replanning.take(news, num_left)
+        """Take in steps, and what probing the links found; see `Replanning.take`."""
+        return self._foreseen(self._replanning.take(news, num_left))
+
+    def hear(self, event: ev.Received, num_left: int) -> list[cmd.Command]:
+        """Take in what a rank says of its speed; see `Replanning.hear`."""
+        return self._foreseen(self._replanning.hear(event, num_left))
+
+    def _foreseen(self, commands: list[cmd.Command]) -> list[cmd.Command]:
+        """Let what is planned ahead rest on links and speeds as they were last seen."""
+        if self._replanning.known.cluster is not self._seen:
+            self._seen = self._replanning.known.cluster
+            if self._lookahead is not None:
+                self._lookahead.see(self._seen)
+        return commands
 
     def give_up(self) -> list[cmd.Command]:
         """Keep plan and members until the run ends: no checkpoint can carry it over to another generation."""

@@ -93,7 +93,7 @@ class Membership:
         """Args:
         least: the fewest ranks that the job goes on with.
         """
-        self._least = least
+        self._least, self._num_reserved = least, 0
         self._nodes: dict[int, Node] = {}
         self.histories = Histories()
         self.ranks: tuple[int, ...] = ()
@@ -252,8 +252,13 @@ class Membership:
         for number in members:
             if self.member(number).address is None or number in self._left | self._finished:
                 raise InternalError(f"member {number} is not prepared, and cannot be in a generation")
-        self.generation = Generation(number=self._next_number, members=members)
+        self.generation = Generation(number=self.reserve(), members=members)
         return self.generation
+
+    def reserve(self) -> int:
+        """Return a number for a generation, or for what members say to each other beside one: later than all before."""
+        self._num_reserved += 1
+        return self._num_reserved - 1
 
     def validate(self) -> None:
         """Check what must hold after each event.
@@ -267,10 +272,6 @@ class Membership:
             raise InternalError("somebody is known that never came")
         if set(self.newcomers) & {*self.ranks, *self.gone}:
             raise InternalError(f"newcomers {self.newcomers} have ranks already, or have left")
-
-    @property
-    def _next_number(self) -> int:
-        return 0 if self.generation is None else self.generation.number + 1
 
     def _is_here(self, number: int) -> bool:
         return number not in self._left | self._finished | self._failed | self._announced

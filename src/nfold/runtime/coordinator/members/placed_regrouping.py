@@ -6,11 +6,11 @@ all meet: who stays, leaves and comes ──> who comes is lent a few samples, a
 
 from collections.abc import Collection
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nfold.core.cluster import Cluster
 from nfold.core.job import JobSettings, Known
-from nfold.core.members import NOBODY, Turnover
+from nfold.core.members import NOBODY, SpeedShift, Turnover
 from nfold.core.plan import Plan
 from nfold.core.residency import PlacedData, SampleMove, Spans
 from nfold.core.text.units import duration, size
@@ -28,6 +28,10 @@ from nfold.runtime.coordinator.placing.move_orders import move_orders, moved_of
 from nfold.runtime.coordinator.preparation import Preparation
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.replanning import plan_of
+from nfold.runtime.measuring.declared_nodes import as_if_measured
+
+NO_BUILDS: tuple[dict[str, Any], ...] = ()
+"""Orders to build are compiled when they are needed."""
 
 
 class _Placement(NamedTuple):
@@ -39,22 +43,29 @@ class _Placement(NamedTuple):
 
 
 class PlacedRegrouping:
-    """Lets the generations of one job follow each other, and their samples with them."""
+    """Lets the generations of one job follow each other, and their samples with them.
+
+    Attributes:
+        lookahead: None, since nothing is made ready while others train: where samples are to live is known only once
+            all have met.
+    """
+
+    lookahead = None
 
     def __init__(
         self,
         settings: JobSettings,
-        cores: int,
         requests: RankRequests,
         generations: Generations,
         membership: Membership,
         living: LivingData,
+        cores: int,
     ) -> None:
-        self._settings, self._cores, self._requests = settings, cores, requests
+        self._settings, self._requests, self._cores = settings, requests, cores
         self._generations, self._membership, self._living = generations, membership, living
 
     def follow(self, generation_end: GenerationEnd, ready: Ready, next_step: int) -> Flow:
-        """Connect the ranks of the next generation, once their samples are there; return what it rests on.
+        """Connect the ranks of the next generation, once their samples are there; return as `Regrouping.follow`.
 
         Args:
             generation_end: why the one before has ended.
@@ -67,13 +78,13 @@ class PlacedRegrouping:
         """
         known = generation_end.planned
         if generation_end.members_change or known is None:
-            return (yield from self._regroup(generation_end.known, ready, next_step, NOBODY))
-        self._requests.say(cmd.Replanned(known, plan_of(known), next_step))
+            return (yield from self._regroup(generation_end.known, ready, next_step, NOBODY, generation_end.shifts))
+        self._requests.say(cmd.Replanned(known, plan_of(known), next_step, shifts=generation_end.shifts))
         yield from self._generations.begin(plan_of(known).world_size)
-        return known
+        return known, NO_BUILDS
 
     def without(self, turnover: Turnover, known: Known, ready: Ready, next_step: int) -> Flow:
-        """Connect the ranks that are left when others were lost; return what they go on with.
+        """Connect the ranks that are left when others were lost; return as `Regrouping.without`.
 
         Args:
             turnover: who was lost.
@@ -87,7 +98,9 @@ class PlacedRegrouping:
         """
         return (yield from self._regroup(known, ready, next_step, turnover))
 
-    def _regroup(self, before: Known, ready: Ready, step: int, turnover: Turnover) -> Flow:
+    def _regroup(
+        self, before: Known, ready: Ready, step: int, turnover: Turnover, shifts: tuple[SpeedShift, ...] = ()
+    ) -> Flow:
         membership = self._membership
         newcomers, leavers = membership.newcomers, membership.leavers
         self._generations.enlist((*membership.ranks, *newcomers))
@@ -105,8 +118,11 @@ class PlacedRegrouping:
         self._requests.say(*(cmd.Noted(text) for text in placement.data.plan.sentences))
         yield from self._move(gathered, placement.data)
         yield from self._begin(placement, gathered)
-        self._tell(placement, before, turnover, step)
-        return placement.known
+        turnover = self._membership.histories.told(self._turned(placement, before, turnover))
+        self._living.data = replace(placement.data, members=self._living.data.members)  # only now is it so
+        self._requests.say(cmd.Placed(self._living.data))
+        self._requests.say(cmd.Replanned(placement.known, plan_of(placement.known), step, turnover, shifts=shifts))
+        return placement.known, NO_BUILDS
 
     # Measuring
 
@@ -127,9 +143,8 @@ class PlacedRegrouping:
 
     def _cluster_of(self, members: Collection[int], known: Known) -> Cluster:
         """Return the hosts of members and no others; new ones cost what the first was measured to."""
-        first = known.cluster.nodes[0]
         there = {
-            node.name: replace(node, local=first.local, crowding=first.crowding, step_cpu_s=first.step_cpu_s)
+            node.name: as_if_measured(known.cluster, node)
             for member in members
             if (node := self._membership.node(member)) is not None
         } | {node.name: node for node in known.cluster.nodes}
@@ -205,17 +220,15 @@ class PlacedRegrouping:
         if idle:
             yield from self._generations.begin(len(run.members))
 
-    def _tell(self, placement: _Placement, before: Known, turnover: Turnover, step: int) -> None:
-        """Say who trains on what from now on: only then is it so."""
-        self._living.data = replace(placement.data, members=self._living.data.members)
+    @staticmethod
+    def _turned(placement: _Placement, before: Known, turnover: Turnover) -> Turnover:
+        """Return who came and went, beside those who were lost."""
         had, have = plan_of(before).nodes, placement.data.runs[-1].nodes
-        turnover = replace(
+        return replace(
             turnover,
             joined=tuple(name for name in have if name not in had),
             left=tuple(name for name in had if name not in {*have, *turnover.lost}),
         )
-        self._requests.say(cmd.Placed(self._living.data))
-        self._requests.say(cmd.Replanned(placement.known, plan_of(placement.known), step, turnover))
 
     def _host(self, member: int) -> str:
         return self._membership.member(member).host

@@ -5,7 +5,8 @@ build ──> until .. ──> the last step
   └────────────────────────────────────────────────────────────────────────────────────────┘
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from nfold.core.job import JobSettings, Known, Recipe
 from nfold.core.members import Turnover
@@ -23,9 +24,11 @@ from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.replanning import Replanning, plan_of
 from nfold.runtime.coordinator.same_program import tell_kept
 from nfold.runtime.coordinator.states.hand_over import HandOver
+from nfold.runtime.coordinator.states.protection import Protection
 from nfold.runtime.coordinator.training import Training
 from nfold.runtime.failures.ranks_lost import RanksLost
 from nfold.runtime.measuring.reprobing import Reprobing
+from nfold.runtime.measuring.shifting_speeds import ShiftingSpeeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,8 @@ class Beginning:
     """Of the state that it goes on from; empty: the run begins."""
     next_step: int
     """Counts from 0."""
+    builds: tuple[dict[str, Any], ...] = ()
+    """The order that makes each rank build its part, without the state; empty: it is compiled when it is needed."""
 
 
 class Succession:
@@ -53,6 +58,7 @@ class Succession:
         regrouping: Regrouping | PlacedRegrouping,
         training: Training,
         hand_over: HandOver,
+        protection: Protection,
         living: LivingData | None = None,
     ) -> None:
         """Args:
@@ -64,13 +70,15 @@ class Succession:
         regrouping: connects the ranks of the next generation.
         training: the steps.
         hand_over: has the state that the next generation goes on from.
+        protection: says when ranks keep snapshots.
         living: who trains on which samples; None: all ranks read all.
         """
         self._living = living
         self._progress: Progress | None = None
+        self._speeds = ShiftingSpeeds()
         self._settings, self._planning, self._requests = settings, planning, requests
         self._membership, self._generations, self._regrouping = membership, generations, regrouping
-        self._training, self._hand_over = training, hand_over
+        self._training, self._hand_over, self._protection = training, hand_over, protection
         self._kept = 0
         """Steps of the last checkpoint that this part of the run has kept; 0: none."""
         self._file = (b"", 0)
@@ -99,8 +107,8 @@ class Succession:
                 if not isinstance(ended, bytes):
                     return ended
                 beginning, is_first = Beginning(generation_end.known, ended, done), False
-                known = yield from self._regrouping.follow(generation_end, ready, done)
-                beginning = Beginning(known, ended, done)
+                known, builds = yield from self._regrouping.follow(generation_end, self._as_seen(ready), done)
+                beginning = Beginning(known, ended, done, builds)
             except RanksLost as error:
                 loss = error if loss is None else RanksLost((*loss.hosts, *error.hosts))
 
@@ -108,15 +116,31 @@ class Succession:
         """Go back to what was kept last, with those who are left; return what they begin with."""
         ranks = tuple(range(len(self._membership.ranks)))
         yield from self._generations.sever(ranks)
-        self._hand_over.forget()
         self._note_kept()
         done = max(beginning.next_step, self._progress.done if self._progress is not None else 0)
+        chunks = plan_of(beginning.known).chunks
+        state = yield from self._hand_over.recall(ranks, done, chunks)
+        if state is not None and state.step >= max(self._kept, self._file[1]):
+            header, step, told = state.header, state.step, "a snapshot"
+        else:
+            self._hand_over.forget()
+            header, step = yield from self._last_file()
+            told = "a checkpoint" if header else "the beginning"
+        if self._progress is not None:
+            self._training.go_back(step, self._progress)
+        turnover = Turnover(lost=loss.hosts, steps_again=done - step, again_from=told)
+        known = replace(beginning.known, cluster=self._speeds.in_cluster(beginning.known.cluster))
+        known, builds = yield from self._regrouping.without(turnover, known, self._as_seen(ready), step)
+        return Beginning(known, header, step, builds)
+
+    def _last_file(self) -> Flow:
+        """Return header and steps of the checkpoint that was kept last; without one, of what the run began with."""
         if self._kept > self._file[1]:
             self._file = (yield from self._training.take_state()), self._kept
-        header, step = self._file
-        turnover = Turnover(lost=loss.hosts, steps_again=done - step)
-        known = yield from self._regrouping.without(turnover, beginning.known, ready, step)
-        return Beginning(known, header, step)
+        return self._file
+
+    def _as_seen(self, ready: Ready) -> Ready:
+        return {**ready, "may_rest": self._speeds.seen}
 
     def _note_kept(self) -> None:
         if self._progress is not None:
@@ -134,13 +158,18 @@ class Succession:
         ready = with_placed(ready, placed)
         known, chosen, run_steps = beginning.known, plan_of(beginning.known), self._planning.run_steps(ready)
         ranks = tuple(range(chosen.world_size))
-        orders = build_orders(known, chosen, run_steps.total_steps, beginning.header, placed, ready["seed"])
+        orders = [cmd.Order((rank,), build, beginning.header) for rank, build in enumerate(beginning.builds)]
+        orders = orders or build_orders(known, chosen, run_steps.total_steps, beginning.header, placed, ready["seed"])
         orders = with_moves(orders, known, chosen, placed, beginning.next_step // run_steps.steps_per_epoch)
-        orders = self._hand_over.with_sources(orders)
+        self._protection.begin(chosen, known.cluster)
+        orders = self._hand_over.with_sources(orders, self._protection.every)
         built = yield from self._requests.collect(ranks, orders, "built")
         told = dict.fromkeys(note for reply in built.values() for note in reply["notes"])
         given = sum(reply.get("state_bytes", 0) for reply in built.values())  # who begins anew is given none
-        read = [cmd.StateRead(given)] if given else []
+        read: list[cmd.Command] = [cmd.StateRead(given)] if given else []
+        for rank, reply in built.items():
+            if (begun := reply.get("snapshot")) is not None:
+                read += self._protection.take(rank, {"is": "snapshot", "step": beginning.next_step, **begun}, None)
         notes = [
             *read,
             *(tell_kept(built.values(), recipe) if recipe else ()),
@@ -153,10 +182,14 @@ class Succession:
             ready,
             price_s=2 * max(reply["seconds"] for reply in built.values()),
             is_wanted=self._settings.checkpoint_every != 0,
+            speeds=self._speeds,
         )
         expected_s = planning.expected_s(known, chosen, ready) if self._settings.measure else {}
-        generation_end = GenerationEnd(known, replanning, self._membership)
+        lookahead = self._regrouping.lookahead
+        generation_end = GenerationEnd(replanning, self._membership, lookahead)
         reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
         progress = self._progress = Progress(ranks, chosen, beginning.next_step, run_steps.steps_per_epoch)
+        if lookahead is not None:
+            notes += lookahead.begin(known, self._as_seen(ready))
         ended = yield from self._training.play(ranks, progress, reprobing, generation_end, notes)
         return generation_end, progress.done, ended

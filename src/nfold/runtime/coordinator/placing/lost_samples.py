@@ -29,15 +29,19 @@ def ask_for(living: LivingData | None, ranks: tuple[int, ...], member: int, numb
         return [_refused(member, number, why)]
     return [
         cmd.Noted(f"note: sample {number} on {here} was lost or changed by its disk, and is fetched again from {node}"),
-        cmd.Send((owner,), {"do": "give", "number": number, "to": member}),
+        cmd.Send((owner,), {"do": "give", "beside": True, "number": number, "to": member}),
     ]
 
 
 def _refused(member: int, number: int, why: str) -> cmd.Send:
-    return cmd.Send((member,), {"do": "given", "number": number, "why": why, "name": "", "crc": 0})
+    return _given(member, {"number": number, "why": why, "name": "", "crc": 0}, b"")
 
 
 def pass_on(given: Mapping[str, Any]) -> cmd.Send:
     """Return a sample, as who has it gives it, for who lacks it."""
-    order = {"do": "given", **{key: given[key] for key in ("number", "why", "name", "crc")}}
-    return cmd.Send((given["to"],), order, base64.b64decode(given["data"]))
+    told = {key: given[key] for key in ("number", "why", "name", "crc")}
+    return _given(given["to"], told, base64.b64decode(given["data"]))
+
+
+def _given(member: int, told: Mapping[str, Any], data: bytes) -> cmd.Send:
+    return cmd.Send((member,), {"do": "given", "beside": True, **told}, data)

@@ -1,11 +1,11 @@
 """Hands a training's state from one generation's ranks to the next one's, out of their memory. Pure.
 
 holdings: all tell what they hold ──> somebody leaves that has something alone: it gives that to one who stays
-                                  ──> build: who reads what from whom
+recall: those who are left do     ──> build: who reads what from whom
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from nfold.core.graph import ModelGraph
@@ -17,27 +17,11 @@ from nfold.runtime.checkpoint.state_file import pack_header
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.members.membership import Membership
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
-from nfold.runtime.coordinator.states.holdings import Holding, Shared, entries_of, read_rows, share_out
+from nfold.runtime.coordinator.states.holdings import Holding, entries_of
+from nfold.runtime.coordinator.states.kept_state import KeptState
+from nfold.runtime.coordinator.states.recall import recalled_state
 from nfold.runtime.coordinator.states.sources import Donors, Source, held_alone
-
-
-@dataclass(frozen=True, slots=True)
-class KeptState:
-    """A state that members hold in memory."""
-
-    generation: int
-    """In which it was taken."""
-    step: int
-    header: bytes
-    """Of the file that it would be."""
-    whole: tuple[Holding, ...]
-    """What was held when it was taken."""
-    here: tuple[Holding, ...]
-    """What is held now."""
-
-    def shared(self, members: Collection[int]) -> list[Shared] | None:
-        """Return all elements with those of some members that have them; None: some are lost without others."""
-        return share_out(self.whole, [each for each in self.here if each.member in members])
+from nfold.runtime.coordinator.states.state_ledger import StateLedger
 
 
 class HandOver:
@@ -45,6 +29,7 @@ class HandOver:
 
     def __init__(self, requests: RankRequests, membership: Membership) -> None:
         self._requests, self._membership = requests, membership
+        self.ledger = StateLedger()
         self._state: KeptState | None = None
         self._handed = 0
         self._is_in_files = False
@@ -82,11 +67,28 @@ class HandOver:
         if any(each[UNKEPT] for each in facts):
             return b""
         check_agreement([fingerprints_of(each) for each in facts], split_graph(graph, plan.splits), step)
-        members = self._membership.ranks
-        held = tuple(each for rank in ranks for each in read_rows(members[rank], told[rank]["rows"]))
-        header = pack_header(entries_of(held), join_facts(facts, step, plan.chunks))
+        members = self._membership.ranks[: len(ranks)]
+        for rank in ranks:
+            state = self.ledger.take((self._generation, step), members, members[rank], told[rank])
+        held, header = state.holdings, pack_header(entries_of(state.holdings), join_facts(facts, step, plan.chunks))
         self._state = KeptState(self._generation, step, header, held, held)
         return header
+
+    def recall(self, ranks: tuple[int, ...], most_steps: int, chunks: int) -> Flow:
+        """Find the newest state that ranks hold whole after others were lost; return it, None: there is none.
+
+        Args:
+            ranks: all who are left.
+            most_steps: that all ranks had reported.
+            chunks: of a batch.
+        """
+        self.forget()
+        if self._is_in_files:
+            return None
+        said = yield from self._requests.ask(ranks, {"do": "recall"}, "recalled")
+        by_member = {self._membership.ranks[rank]: answer for rank, answer in said.items()}
+        self._state = recalled_state(self.ledger, by_member, most_steps, chunks)
+        return self._state
 
     def needs(self, leaving: Collection[int]) -> bool:
         """Whether ranks that leave have something alone."""
@@ -114,14 +116,19 @@ class HandOver:
         yield from self._requests.ask(involved, order, "handed")
         self._state = replace(state, here=(*state.here, *came))
 
-    def with_sources(self, orders: Sequence[cmd.Order]) -> list[cmd.Order]:
+    def with_sources(self, orders: Sequence[cmd.Order], every: int) -> list[cmd.Order]:
         """Return orders to build, one for each rank, with what each rank reads from whom.
+
+        Args:
+            orders: as they are.
+            every: steps between snapshots; 0: none are kept.
 
         Raises:
             InternalError: elements are lost.
         """
+        orders = [replace(each, message={**each.message, "protect": every}) for each in orders]
         if self._state is None:
-            return [replace(each, message={**each.message, "state": None}) for each in orders]
+            return orders
         state, members = self._state, self._membership.ranks[: len(orders)]
         shared = state.shared(members)
         if shared is None:

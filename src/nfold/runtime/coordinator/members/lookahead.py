@@ -1,0 +1,274 @@
+"""Makes the next generation ready while the one of now trains, so that nobody stops before all of it is there. Pure.
+
+    somebody is prepared ──> measured ──> planned for ──> newcomers have built once ──> ready: ranks may stop
+    somebody is to leave ───────────────> planned for ─────────────────────────────────^
+                                             └─ a step would take longer: it waits as a spare
+
+What is ready stays so until ranks begin the next generation, unless somebody of it goes. Then it is planned anew. While
+nobody comes or goes, plans are made for the loss of each host, so that the others need not wait for one.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from math import isinf
+
+from nfold.core.cluster import Cluster, Node
+from nfold.core.job import JobSettings, Known
+from nfold.core.text.units import link_rate, percent, seconds
+from nfold.runtime.control import commands as cmd
+from nfold.runtime.control import events as ev
+from nfold.runtime.coordinator.job_planning import Ready
+from nfold.runtime.coordinator.members.admission import Admission
+from nfold.runtime.coordinator.members.membership import Decision, Membership
+from nfold.runtime.coordinator.members.newcomer_measuring import NewcomerMeasuring
+from nfold.runtime.coordinator.replanning import plan_of
+from nfold.runtime.measuring.declared_nodes import as_if_measured
+
+_Question = tuple[tuple[int, ...], tuple[int, ...]]
+"""Who would stay, and who would come."""
+LATE_S = 90.0
+"""How long a newcomer may take for one thing beside training: to compute, to meet others, or to build."""
+
+
+class Lookahead:
+    """What the next generation will be."""
+
+    def __init__(self, settings: JobSettings, membership: Membership, admission: Admission) -> None:
+        self._settings, self._membership, self._admission = settings, membership, admission
+        self._known: Known | None = None
+        self._ready: Ready = {}
+        self._nodes: dict[str, Node] = {}
+        self._measured: set[int] = set()
+        self._measuring: NewcomerMeasuring | None = None
+        self._spares: dict[int, tuple[int, ...]] = {}
+        """Newcomers that would make steps longer, with the ranks for which that was found."""
+        self._asked: set[_Question] = set()
+        self._without: dict[_Question, ev.PlannedAside] = {}
+        """Plans for those who would be left if somebody left, or was lost."""
+        self._planned: ev.PlannedAside | None = None
+        self._unbuilt: set[int] = set()
+        self._late: tuple[int | None, float] = (None, 0.0)
+        """Who is waited for, and since when."""
+
+    def begin(self, known: Known, ready: Ready) -> list[cmd.ToShell]:
+        """Look ahead from a generation that trains from now on; return the first orders."""
+        self._known, self._ready = known, {**ready, "chunks": plan_of(known).chunks}  # the result depends on them
+        self._note(known.cluster.nodes)
+        return self.advance()
+
+    def see(self, cluster: Cluster) -> None:
+        """Take in links and speeds as they are by now."""
+        if self._known is not None:
+            self._known = replace(self._known, cluster=cluster)
+            self._without = {}
+            self._note(cluster.nodes)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all ranks may stop, because the next generation can begin."""
+        if self._planned is None or self._unbuilt or not self._is_wanted:
+            return False
+        return self._holds(self._planned)
+
+    def take(self) -> ev.PlannedAside | None:
+        """Return the next generation if it is ready, and look ahead no more until it has begun."""
+        planned = self._planned if self.is_ready else None
+        self._known, self._planned, self._measuring = None, None, None
+        self._asked, self._without, self._unbuilt = set(), {}, set()
+        return planned
+
+    def take_loss(self) -> ev.PlannedAside | None:
+        """Return what was planned for the ranks that are left, and look ahead no more; None: nobody thought of that."""
+        found = self._without.get((self._membership.ranks, ()))
+        self.take()
+        return found if found is not None and found.known is not None else None
+
+    def with_hosts(self, known: Known) -> Known:
+        """Let the cluster have the hosts of all ranks and no others, as they were measured."""
+        if not self._settings.nodes:
+            return known
+        hosts = dict.fromkeys(self._membership.member(number).host for number in self._membership.ranks)
+        return replace(known, cluster=replace(known.cluster, nodes=self._nodes_of(hosts, known)))
+
+    def advance(self) -> list[cmd.ToShell]:
+        """Return the orders that follow from who is there now."""
+        if self._known is None or not self._is_wanted:
+            return []
+        commands = self._measure(self._known)
+        if self._planned is not None and not self._holds(self._planned):
+            self._planned, self._unbuilt = None, set()
+        if self._planned is None:
+            commands += self._ask(self._known)
+        return commands
+
+    def tick(self, now_s: float) -> list[cmd.ToShell]:
+        """Take in that time has passed; who has not answered for long is waited for no more."""
+        number = self._measuring.number if self._measuring is not None else min(self._unbuilt, default=None)
+        if number is None or number != self._late[0]:
+            self._late = number, now_s
+        if number is None:
+            return self._plan_losses()
+        if now_s - self._late[1] < LATE_S:
+            return []
+        self._measuring = None
+        return [*self._admission.refuse(number, f"it has not answered for {LATE_S:g} s."), *self.advance()]
+
+    def hear(self, number: int, message: dict[str, object]) -> list[cmd.ToShell]:
+        """Take in what a member has done beside the steps of others; return the orders that follow."""
+        if message["is"] == "built":
+            self._unbuilt.discard(number)
+            return self.advance()
+        if (measuring := self._measuring) is None:
+            return []
+        commands = measuring.hear(number, message)
+        if measuring.failure:
+            self._measuring = None
+            commands += self._admission.refuse(measuring.number, f"{measuring.failure.rstrip('.')}.")
+        elif measuring.is_done:
+            self._note(measuring.nodes.values())
+            self._measured.add(measuring.number)
+            self._measuring = None
+        return [*commands, *self.advance()]
+
+    def planned(self, found: ev.PlannedAside) -> list[cmd.ToShell]:
+        """Take in a plan; return the orders that follow."""
+        question, commands = (found.stayers, found.newcomers), list[cmd.ToShell]()
+        if question not in self._asked:
+            return []  # by an earlier generation
+        self._asked.discard(question)
+        if not found.newcomers:
+            self._without[question] = found
+        if question != self._target or not self._is_wanted:
+            return self.advance()
+        if found.refusal and found.newcomers:
+            commands += self._refuse(found)
+        elif found.longer:
+            commands += self._spare(found)
+        if found.known is not None and self._holds(found):
+            self._planned = found
+            commands += self._build(found)
+        return [*commands, *self.advance()]
+
+    @property
+    def _is_wanted(self) -> bool:
+        return self._membership.decision in (Decision.GROW, Decision.SHRINK)
+
+    def _measure(self, known: Known) -> list[cmd.ToShell]:
+        """Measure the next newcomer, one at a time."""
+        newcomers = self._membership.newcomers
+        if self._measuring is not None and self._measuring.number not in newcomers:
+            self._measuring = None
+        waiting = [number for number in newcomers if number not in self._measured]
+        if self._measuring is not None or not waiting:
+            return []
+        given = (waiting[0], self._membership, known, self._ready)
+        self._measuring = NewcomerMeasuring(*given, has_host=bool(self._settings.nodes))
+        return self._measuring.begin()
+
+    def _ask(self, known: Known) -> list[cmd.ToShell]:
+        """Let a plan be made for who would be there next, unless nothing would change or that is asked already."""
+        stayers, newcomers = self._target
+        if (stayers, newcomers) == (self._membership.ranks, ()) or not (stayers or newcomers):
+            return []
+        if (found := self._without.get((stayers, newcomers))) is not None:
+            self._planned = found if found.known is not None else None
+            return []
+        return self._question(known, stayers, newcomers)
+
+    def _plan_losses(self) -> list[cmd.ToShell]:
+        """Let a plan be made for the next host that may be lost, one at a time."""
+        if self._known is None or self._settings.hosts is None or self._asked:
+            return []
+        if self._target != (self._membership.ranks, ()):
+            return []  # others will train soon
+        for number in self._membership.ranks:
+            stayers = tuple(each for each in self._membership.ranks if each != number)
+            if self._membership.can_lose({number}) and (stayers, ()) not in self._without:
+                return self._question(self._known, stayers, ())
+        return []
+
+    def _question(self, known: Known, stayers: tuple[int, ...], newcomers: tuple[int, ...]) -> list[cmd.ToShell]:
+        """Ask for a plan, unless that is done already."""
+        if (stayers, newcomers) in self._asked:
+            return []
+        self._asked.add((stayers, newcomers))
+        hosts = [self._membership.member(number).host for number in (*stayers, *newcomers)]
+        nodes = self._nodes_of(dict.fromkeys(hosts), known) if self._settings.nodes else known.cluster.nodes
+        return [
+            cmd.PlanAside(
+                settings=self._settings,
+                known=replace(known, cluster=replace(known.cluster, nodes=nodes)),
+                ready=self._ready,
+                ranks=self._membership.ranks,
+                stayers=stayers,
+                newcomers=newcomers,
+                hosts=tuple(hosts) if self._settings.nodes else (),
+            )
+        ]
+
+    @property
+    def _target(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Who would stay, and which newcomers can be planned with."""
+        leavers, newcomers = self._membership.leavers, self._membership.newcomers
+        stayers = tuple(number for number in self._membership.ranks if number not in leavers)
+        usable = (each for each in newcomers if each in self._measured and self._spares.get(each) != stayers)
+        return stayers, tuple(usable)
+
+    def _holds(self, planned: ev.PlannedAside) -> bool:
+        """Whether everybody is there still whom a plan counts on, and nobody else stays."""
+        stayers, _ = self._target
+        newcomers = set(planned.members) - set(planned.stayers)
+        return stayers == planned.stayers and newcomers <= set(self._membership.newcomers)
+
+    def _refuse(self, found: ev.PlannedAside) -> list[cmd.ToShell]:
+        number = self._last_of(found)
+        return self._admission.refuse(number, f"it cannot be used: {found.refusal.rstrip('.')}.")
+
+    def _spare(self, found: ev.PlannedAside) -> list[cmd.ToShell]:
+        """Let the newcomer wait that has the slowest link."""
+        number = self._last_of(found)
+        self._spares[number] = found.stayers
+        name = self._membership.member(number).host
+        what = "have nothing to do in the best plan"
+        if not isinf(found.longer):
+            what = f"make a step {percent(found.longer)} longer"
+        return [cmd.Noted(f"{name} would {what} ({_told(self._nodes[name])}): it waits as a spare")]
+
+    def _last_of(self, found: ev.PlannedAside) -> int:
+        """Of newcomers that are planned with, the one with the slowest link; where links are not known, the last."""
+        names = {number: self._membership.member(number).host for number in found.newcomers}
+        rates = {number: _rate(self._nodes[name]) if name in self._nodes else 0.0 for number, name in names.items()}
+        return min(reversed(found.newcomers), key=rates.__getitem__)
+
+    def _build(self, found: ev.PlannedAside) -> list[cmd.ToShell]:
+        """Let newcomers build their parts once: what takes long, their processes keep."""
+        count = len(found.builds)
+        sent = [
+            cmd.Send((number,), {**found.builds[rank], "do": "warm", "rank": rank, "world_size": count, "protect": 0})
+            for rank, number in enumerate(found.members[:count])
+            if number not in found.stayers
+        ]
+        self._unbuilt = {number for each in sent for number in each.members}
+        return list(sent)
+
+    def _nodes_of(self, names: dict[str, None], known: Known) -> tuple[Node, ...]:
+        declared = (self._membership.node(number) for number in self._membership.ranks)
+        there = {node.name: as_if_measured(known.cluster, node) for node in declared if node is not None}
+        there |= {node.name: node for node in known.cluster.nodes} | self._nodes
+        return tuple(there[name] for name in names)
+
+    def _note(self, nodes: Iterable[Node]) -> None:
+        """Keep what is known of nodes; a link that was measured once is not forgotten where nobody uses it."""
+        for node in nodes:
+            if node.uplink is not None or node.name not in self._nodes:
+                self._nodes[node.name] = node
+
+
+def _told(node: Node) -> str:
+    latency_s = max((channel.latency_s for channel in (node.uplink, node.downlink) if channel is not None), default=0.0)
+    return f"its link carries {link_rate(_rate(node))}, after {seconds(2 * latency_s)} on the way"
+
+
+def _rate(node: Node) -> float:
+    ways = [channel.bandwidth_bytes_per_s for channel in (node.uplink, node.downlink) if channel is not None]
+    return min(ways, default=0.0)

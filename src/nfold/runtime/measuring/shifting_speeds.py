@@ -1,0 +1,161 @@
+"""How fast nodes compute while they train, beside what they were planned with. Pure.
+
+    works      its compute seconds over what its part of the plan is at speed 1; a change that lasts changes its speed,
+               and so does what is unlike the others' from the beginning: before a run, speed is measured for a moment
+    has none   now and then it times a fixed piece of bookkeeping, beside others' steps, to see when it is fast again
+
+A speed is relative to the node that was profiled. What ranks compute in other ways (another strategy, other threads)
+is compared anew, and where the model is cut, not with each other. All ranks on one
+node are as fast as each other, so there is nothing to watch.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from statistics import median
+
+from nfold.core.cluster import Cluster
+from nfold.core.members import SpeedShift
+from nfold.core.plan import Plan
+from nfold.runtime.control import commands as cmd
+from nfold.runtime.measuring.lasting_change import FACTOR, LastingChange
+
+GAUGE_EVERY_S = 5.0
+GAUGE_FACTOR = 1.5
+"""Two gauges in a row that differ by more from the first are a change."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Gauge:
+    """A fixed piece of bookkeeping, and the speed that the node had by then."""
+
+    bit_s: float
+    speed: float
+
+
+class ShiftingSpeeds:
+    """The speeds of a run's nodes, whatever generations it has."""
+
+    def __init__(self) -> None:
+        self._at_first: dict[str, float] = {}
+        self._speeds: dict[str, float] = {}
+        self._kinds: dict[str, object] = {}
+        self._changes: dict[str, LastingChange] = {}
+        self._gauges: dict[str, _Gauge] = {}
+        self._suspects: dict[str, float] = {}
+        """Nodes whose last gauge differed, and by what factor they seemed faster."""
+        self._gauged_s: dict[str, float] = {}
+        self._asked: set[int] = set()
+        self._now_s = 0.0
+        self._plan: Plan | None = None
+        self._is_compared = False
+        self._works: dict[str, float] = {}
+        """Seconds that each node's part of a step takes at speed 1."""
+
+    def begin(self, plan: Plan, cluster: Cluster) -> None:
+        """Watch the ranks of a generation from now on.
+
+        Args:
+            plan: of the generation.
+            cluster: with the speeds that it was planned with.
+        """
+        self._plan, self._asked, self._suspects = plan, set(), {}
+        self._speeds = {name: cluster.node(name).speed for name in dict.fromkeys(plan.nodes)}
+        self._works = dict.fromkeys(self._speeds, 0.0)
+        for rank, name in enumerate(plan.nodes):
+            self._at_first.setdefault(name, self._speeds[name])
+            self._works[name] += plan.loads_s[rank] * self._speeds[name]
+            kind = (plan.strategy, plan.threads[rank])
+            if self._kinds.get(name) != kind or name not in self._changes:
+                self._kinds[name], self._changes[name], self._is_compared = kind, LastingChange(), False
+            if plan.loads_s[rank] > 0:
+                self._gauges.pop(name, None)
+
+    def look(self, done: cmd.StepDone) -> tuple[SpeedShift, ...]:
+        """Take in a step; return whose speed has changed for good.
+
+        Steps of short batches are left out.
+        """
+        plan = self._plan
+        if plan is None or len(self._speeds) < 2 or sum(part.samples for part in done.parts) < plan.batch_size:
+            return ()
+        self._now_s += (step_s := max(part.step_s for part in done.parts))
+        computed_s = dict.fromkeys(self._speeds, 0.0)
+        for part in done.parts:
+            computed_s[plan.nodes[part.rank]] += part.compute_s
+        found = []
+        for name, seconds in computed_s.items():
+            if self._works[name] <= 0 or seconds <= 0:
+                continue
+            if (slower := self._changes[name].take(seconds / self._works[name], step_s)) is not None:
+                found.append(self._shift(name, self._speeds[name] / slower))
+        return (*found, *self._compared())
+
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """Nodes whose speed has been seen while they trained."""
+        return tuple(name for name in self._speeds if self._changes[name].usual is not None or name in self._gauges)
+
+    def _compared(self) -> tuple[SpeedShift, ...]:
+        """Compare the nodes with each other once all of them are known; return whose speed was measured wrong."""
+        assert self._plan is not None, "it is looked at"
+        works = [name for name, work in self._works.items() if work > 0]
+        known = {name: usual for name in works if (usual := self._changes[name].usual) is not None}
+        if self._is_compared or self._plan.placement.is_cut or len(known) < len(works):
+            return ()
+        self._is_compared, typical = True, median(known.values())
+        wrong = {name: usual / typical for name, usual in known.items()}
+        return tuple(
+            self._corrected(name, self._speeds[name] / slower)
+            for name, slower in wrong.items()
+            if not 1 / FACTOR <= slower <= FACTOR
+        )
+
+    def _corrected(self, name: str, speed: float) -> SpeedShift:
+        shift = SpeedShift(node=name, times_slower=self._speeds[name] / speed, is_correction=True)
+        self._speeds[name] = self._at_first[name] = speed
+        return shift
+
+    def orders(self, shifts: Iterable[SpeedShift]) -> list[cmd.Command]:
+        """Return the orders to gauge those who have no work, if it is time, and those who have just slowed down."""
+        plan = self._plan
+        if plan is None or len(self._speeds) < 2:
+            return []
+        slow = {shift.node for shift in shifts if shift.times_slower > 1}
+        due = [
+            rank
+            for rank, name in enumerate(plan.nodes[: plan.workers])
+            if rank not in self._asked and (name in slow or (plan.loads_s[rank] <= 0 and self._is_due(name)))
+        ]
+        self._asked.update(due)
+        self._gauged_s |= {plan.nodes[rank]: self._now_s for rank in due}
+        return [cmd.Order((rank,), {"do": "gauge"}) for rank in due]
+
+    def gauged(self, rank: int, bit_s: float) -> tuple[SpeedShift, ...]:
+        """Take in how long the bookkeeping took on a rank; return whether its node's speed has changed."""
+        assert self._plan is not None, "a generation has begun, or nobody would have been asked"
+        name = self._plan.nodes[rank]
+        self._asked.discard(rank)
+        first = self._gauges.setdefault(name, _Gauge(bit_s, self._speeds[name]))
+        if self._plan.loads_s[rank] > 0:
+            return ()  # it only had to be known how slow this is
+        faster, before = first.bit_s / bit_s, self._suspects.pop(name, 1.0)
+        if 1 / GAUGE_FACTOR <= faster <= GAUGE_FACTOR:
+            return ()
+        if (faster > 1) != (before > 1) or before == 1.0:
+            self._suspects[name] = faster
+            return ()
+        self._gauges[name] = _Gauge(bit_s, first.speed * faster)
+        self._changes[name] = LastingChange()
+        return (self._shift(name, first.speed * faster),)
+
+    def in_cluster(self, cluster: Cluster) -> Cluster:
+        """Return a cluster whose nodes have the speeds that they show now."""
+        nodes = (replace(node, speed=self._speeds.get(node.name, node.speed)) for node in cluster.nodes)
+        return replace(cluster, nodes=tuple(nodes))
+
+    def _shift(self, name: str, speed: float) -> SpeedShift:
+        self._speeds[name] = speed
+        return SpeedShift(node=name, times_slower=self._at_first[name] / speed)
+
+    def _is_due(self, name: str) -> bool:
+        return name not in self._gauges or self._now_s - self._gauged_s.get(name, 0.0) >= GAUGE_EVERY_S

@@ -1,0 +1,202 @@
+"""Gives a buddy on another host what a rank alone holds of each snapshot, at a rate that leaves links to training.
+
+    sender                              buddy
+    step of the snapshot    -->
+    its pieces, in parts    -->         held once all are there
+                            <--         taken
+    no more                 -->
+
+A shipment is ordered anew when what there is to give has changed; its number keeps messages of two apart.
+"""
+
+import struct
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from nfold.errors import TransportError
+from nfold.runtime.checkpoint.checkpoint_format import DTYPES, StatePart
+from nfold.runtime.checkpoint.exchange import Exchange
+from nfold.runtime.checkpoint.state_file import ITEM_BYTES
+from nfold.runtime.samples.pacing import Pacer
+from nfold.runtime.snapshots.state_memory import HeldState, Piece, StateMemory
+from nfold.transport.generations.generation_transport import GenerationTransport
+from nfold.transport.tags import Use, tag_of
+
+PART_BYTES = 64 << 10
+_FIRST, _NUMBERS, _NUMBER_BITS = 1 << 38, 1 << 10, 28
+_HEADER = struct.Struct("<q")
+_NO_MORE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Shipment:
+    """What one rank gives another one of each snapshot."""
+
+    number: int
+    source: int
+    target: int
+    member: int
+    """Of the source."""
+    pieces: tuple[tuple[int, str, str, tuple[int, ...], int, int], ...]
+    """Index, name, type, shape of the tensor, first element and end."""
+
+    @classmethod
+    def from_row(cls, row: Sequence[Any]) -> "Shipment":
+        """Read what the coordinator wrote."""
+        number, source, target, member, pieces = row
+        read = tuple((index, name, dtype, tuple(shape), *ends) for index, name, dtype, shape, *ends in pieces)
+        return cls(number, source, target, member, read)
+
+    def tag(self, count: int) -> int:
+        """Return the tag of a message of this shipment."""
+        return tag_of(Use.STATE, _FIRST | (self.number % _NUMBERS) << _NUMBER_BITS | count)
+
+
+class Sender:
+    """Sends one shipment for each snapshot, in a thread of its own."""
+
+    def __init__(self, transport: GenerationTransport, shipment: Shipment, bytes_per_s: float | None) -> None:
+        self._exchange = Exchange(transport, transport.on_failure_too)
+        self._shipment, self._bytes_per_s, self._count = shipment, bytes_per_s, 0
+        self._pacer = Pacer(bytes_per_s)
+        self._changed = threading.Condition()
+        self._waiting: deque[HeldState | None] = deque()
+        self._unsent = 0
+        self._failure: TransportError | None = None
+        transport.on_failure_too(self._fail)
+        threading.Thread(target=self._run, name="nfold-buddy", daemon=True).start()
+
+    def send(self, state: HeldState) -> None:
+        """Begin to give the buddy what it is to have of a snapshot."""
+        self._put(state)
+
+    def end(self) -> None:
+        """Tell the buddy, behind all snapshots, that no more come."""
+        self._put(None)
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until the buddy has all that was sent, which goes as fast as it can meanwhile.
+
+        Raises:
+            TransportError: it is lost.
+        """
+        self._pacer.change(None)
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure is not None or not self._unsent)
+            if self._failure is not None:
+                raise self._failure
+        self._pacer.change(self._bytes_per_s)
+
+    def close(self) -> None:
+        """Send nothing more, whatever is on its way."""
+        self._fail(TransportError("the generation was ended"))
+
+    def _put(self, state: HeldState | None) -> None:
+        with self._changed:
+            self._unsent += 1
+            self._waiting.append(state)
+            self._changed.notify_all()
+
+    def _fail(self, error: TransportError) -> None:
+        self._pacer.close()
+        with self._changed:
+            self._failure = self._failure or error
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        try:
+            while (state := self._next()) is not None:
+                self._ship(state)
+                self._sent()
+            self._exchange.wait((self._send(memoryview(_HEADER.pack(_NO_MORE))),))
+            self._sent()
+        except TransportError as error:
+            self._fail(error)
+
+    def _next(self) -> HeldState | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._failure is not None or self._waiting)
+            if self._failure is not None:
+                raise self._failure
+            return self._waiting.popleft()
+
+    def _sent(self) -> None:
+        with self._changed:
+            self._unsent -= 1
+            self._changed.notify_all()
+
+    def _ship(self, state: HeldState) -> None:
+        taken, tag = bytearray(1), self._shipment.tag(self._count)
+        acknowledged = self._exchange.receive(self._shipment.target, tag, taken)
+        messages = [self._send(memoryview(_HEADER.pack(state.label[1])))]
+        for index, *_, start, stop in self._shipment.pieces:
+            data = state.read((self._shipment.member, index), 0, stop - start)
+            for part in _parts(data):
+                self._pacer.take(len(part))
+                messages.append(self._send(part))
+        self._exchange.wait((*messages, acknowledged), for_ever=True)
+
+    def _send(self, data: memoryview) -> int:
+        self._count += 1
+        return self._exchange.send(self._shipment.target, self._shipment.tag(self._count - 1), data)
+
+
+class Receiver:
+    """Takes one shipment for each snapshot, in the transport's threads."""
+
+    def __init__(self, transport: GenerationTransport, shipment: Shipment, memory: StateMemory) -> None:
+        self._transport, self._shipment, self._memory = transport, shipment, memory
+        self._count = 0
+        self._await_header()
+
+    def _await_header(self) -> None:
+        header, count = bytearray(_HEADER.size), self._count
+        self._receive(memoryview(header), lambda: self._take_header(header, count))
+
+    def _take_header(self, header: bytearray, count: int) -> None:
+        (step,) = _HEADER.unpack(header)
+        if step == _NO_MORE:
+            return
+        pieces: dict[Piece, StatePart] = {}
+        parts: list[memoryview] = []
+        for index, name, dtype, shape, start, stop in self._shipment.pieces:
+            values = torch.empty(stop - start, dtype=DTYPES[dtype])
+            pieces[self._shipment.member, index] = StatePart(name, shape, start, values)
+            parts += _parts(values.view(torch.uint8).numpy().data)
+        self._take_parts(deque(parts), partial(self._take_all, (self._transport.number, step), pieces, count))
+
+    def _take_parts(self, left: deque[memoryview], done: Any) -> None:
+        if not left:
+            done()
+            return
+        self._receive(left.popleft(), lambda: self._take_parts(left, done))
+
+    def _take_all(self, label: tuple[int, int], pieces: dict[Piece, StatePart], count: int) -> None:
+        self._memory.add(label, pieces)
+        self._await_header()
+        self._transport.send(self._shipment.source, self._shipment.tag(count), memoryview(b"\1"), _nothing)
+
+    def _receive(self, into: memoryview, done: Any) -> None:
+        self._count += 1
+        self._transport.receive(self._shipment.source, self._shipment.tag(self._count - 1), into, done)
+
+
+def _parts(data: memoryview) -> Iterator[memoryview]:
+    for start in range(0, len(data), PART_BYTES):
+        yield data[start : start + PART_BYTES]
+
+
+def num_bytes(shipment: Shipment) -> int:
+    """Return the bytes of one snapshot's shipment."""
+    return sum((stop - start) * ITEM_BYTES[dtype] for _, _, dtype, _, start, stop in shipment.pieces)
+
+
+def _nothing() -> None:
+    """One byte that never changes."""

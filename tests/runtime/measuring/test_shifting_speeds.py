@@ -1,0 +1,135 @@
+"""The speeds of nodes as ranks show them while they train, with and without work."""
+
+from dataclasses import replace
+
+import pytest
+from pretended import a_plan, cluster
+
+from nfold.core.cluster import Cluster
+from nfold.core.members import SpeedShift
+from nfold.core.trace import StepParts
+from nfold.runtime.control import commands as cmd
+from nfold.runtime.measuring.shifting_speeds import ShiftingSpeeds
+
+CLUSTER = Cluster(nodes=tuple(replace(cluster().nodes[0], name=name, speed=0.5) for name in "ab"))
+PLAN = replace(a_plan(2), nodes=("a", "b"), loads_s=(0.1, 0.1))
+GAUGE = {"do": "gauge"}
+
+
+def done(*computed_s: float, samples: int = PLAN.batch_size) -> cmd.StepDone:
+    nothing = dict.fromkeys(["input_s", "update_s", "communication_s", "other_s"], 0.0)
+    parts = tuple(
+        StepParts(
+            step=0, rank=rank, step_s=1.0, forward_s=seconds / 2, backward_s=seconds / 2, sent_bytes=0,
+            samples=samples if rank == 0 else 0, **nothing,
+        )
+        for rank, seconds in enumerate(computed_s)
+    )  # fmt: skip
+    return cmd.StepDone(0, 0, 0.5, parts, None)
+
+
+def watched(plan=PLAN, now=CLUSTER) -> ShiftingSpeeds:
+    speeds = ShiftingSpeeds()
+    speeds.begin(plan, now)
+    return speeds
+
+
+def play(speeds: ShiftingSpeeds, steps: int, *computed_s: float, **fields) -> list[SpeedShift]:
+    return [shift for _ in range(steps) for shift in speeds.look(done(*computed_s, **fields))]
+
+
+def test_who_slows_down_for_good_is_noticed_once():
+    speeds = watched()
+    assert play(speeds, 40, 0.2, 0.2) == []
+    (slow,) = play(speeds, 40, 0.2, 0.78)
+    assert (slow.node, slow.told) == ("b", "computes 3.9 times slower than at the start")
+    assert speeds.in_cluster(CLUSTER).node("b").speed == pytest.approx(0.5 / 3.9, rel=0.01)
+    assert speeds.in_cluster(CLUSTER).node("a") == CLUSTER.node("a")
+
+
+def test_what_a_plan_gives_somebody_is_no_change_of_its_speed():
+    speeds = watched()
+    play(speeds, 40, 0.2, 0.2)
+    play(speeds, 20, 0.2, 0.8)
+    slower = speeds.in_cluster(CLUSTER)
+    speeds.begin(replace(PLAN, loads_s=(0.15, 0.2)), slower)  # half of what it had, at a fourth of the speed
+    assert play(speeds, 40, 0.3, 0.4) == []
+    (back,) = play(speeds, 40, 0.3, 0.1)
+    assert back.told == "computes as fast as at the start again"
+
+
+def test_what_was_measured_wrong_before_the_run_is_put_right():
+    speeds = watched()
+    (low, high) = play(speeds, 40, 0.1, 0.3)
+    assert (low.node, low.told) == ("a", "computes 2.0 times faster than was measured at the start")
+    assert (high.node, high.told) == ("b", "computes 1.5 times slower than was measured at the start")
+    now = speeds.in_cluster(CLUSTER)
+    assert now.node("a").speed == pytest.approx(3 * now.node("b").speed, rel=1e-3)
+    assert speeds.seen == ("a", "b")
+    (slow,) = play(speeds, 40, 0.1, 0.9)
+    assert slow.told == "computes 3.0 times slower than at the start"
+
+
+def test_parts_of_a_model_are_not_compared_with_each_other():
+    cut = replace(PLAN.placement, owners={"A": (0, 0), "B": (1, 1)})
+    assert play(watched(replace(PLAN, placement=cut)), 60, 0.1, 0.3) == []
+
+
+def test_short_batches_tell_nothing():
+    speeds = watched()
+    play(speeds, 40, 0.2, 0.2)
+    assert play(speeds, 40, 0.2, 0.8, samples=PLAN.batch_size - 1) == []
+
+
+def test_ranks_of_one_node_are_not_watched():
+    speeds = watched(replace(PLAN, nodes=("a", "a")))
+    assert play(speeds, 100, 0.2, 0.2) + play(speeds, 100, 0.2, 0.9) == []
+
+
+def test_another_strategy_is_compared_anew():
+    speeds = watched()
+    play(speeds, 40, 0.2, 0.2)
+    cut = replace(PLAN.placement, owners={"A": (0, 0), "B": (1, 1)})
+    speeds.begin(replace(PLAN, strategy="pipeline", placement=cut), CLUSTER)
+    assert play(speeds, 40, 0.9, 0.2) == []
+
+
+IDLE = replace(PLAN, loads_s=(0.2, 0.0))
+
+
+def orders(speeds: ShiftingSpeeds, shifts=()) -> list[tuple[int, ...]]:
+    commands = speeds.orders(shifts)
+    assert all(isinstance(each, cmd.Order) and each.message == GAUGE for each in commands)
+    return [each.ranks for each in commands if isinstance(each, cmd.Order)]
+
+
+def test_who_has_no_work_is_gauged_now_and_then_until_it_is_fast_again():
+    speeds = watched(IDLE)
+    assert orders(speeds) == [(1,)]
+    assert orders(speeds) == [], "one at a time"
+    assert speeds.gauged(1, 4e-6) == ()
+    play(speeds, 4, 0.4, 0.0)
+    assert orders(speeds) == [], "every five seconds"
+    play(speeds, 1, 0.4, 0.0)
+    assert orders(speeds) == [(1,)]
+    assert speeds.gauged(1, 1e-6) == (), "it may have been chance"
+    play(speeds, 5, 0.4, 0.0)
+    assert orders(speeds) == [(1,)]
+    (fast,) = speeds.gauged(1, 1e-6)
+    assert (fast.node, fast.times_slower) == ("b", 0.25)
+    assert speeds.in_cluster(CLUSTER).node("b").speed == 2.0
+
+
+def test_chance_does_not_make_somebody_fast():
+    speeds = watched(IDLE)
+    for bit_s in (4e-6, 1e-6, 4e-6, 1e-6, 5e-6, 9e-6, 1e-6):
+        assert speeds.gauged(1, bit_s) == ()
+
+
+def test_who_has_just_slowed_down_is_gauged_at_once():
+    """If it gets no work now, it is known later what it was slow against."""
+    speeds = watched()
+    assert orders(speeds, [SpeedShift(node="b", times_slower=4.0)]) == [(1,)]
+    assert speeds.gauged(1, 4e-6) == ()
+    speeds.begin(IDLE, CLUSTER)
+    assert orders(speeds) == []
