@@ -8,7 +8,7 @@ In an epoch, a sample is trained on where it lies, or where it arrives in time. 
 A link carries samples at the rate that gradients leave idle: in an epoch of T seconds of computing and A of gradients,
 up (T + A) less the gradients' own bytes. All of it grows with T, so the least T is found by Newton's method on straight
 pieces. What has moved stays. Each epoch begins from what the last one left, and links go on moving data towards the
-balance without links, until a shorter epoch would need no more of it.
+balance without links, until a shorter epoch would need no more of it. While they do, gradients wait for samples.
 """
 
 from dataclasses import replace
