@@ -13,6 +13,7 @@ from nfold.core import codec
 from nfold.core.options.host_range import HostRange
 from nfold.errors import ClusterError
 from nfold.hosts.agent_pool import AgentPool
+from nfold.hosts.host_agent import HostChanges
 from nfold.hosts.host_facts import facts_of_this_host
 from nfold.hosts.manager import PlaceState
 from nfold.hosts.program_files.archive import Archive
@@ -279,10 +280,12 @@ def open_pool(output, said):
     return AgentPool(
         output,
         said.put,
-        hosts=HostRange(1, 2),
-        came=lambda agent: said.put(agent.name),
-        leaves=lambda member, _: said.put(member),
-        taken=lambda agent: said.put(f"{agent.name} was taken away"),
+        changes=HostChanges(
+            hosts=HostRange(1, 2),
+            came=lambda agent: said.put(agent.name),
+            leaves=lambda member, _: said.put(member),
+            taken=lambda agent: said.put(f"{agent.name} was taken away"),
+        ),
         lost=lambda member, how: said.put((member, how)),
     )
 

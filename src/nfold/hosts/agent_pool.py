@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from nfold.core import codec
-from nfold.core.options.host_range import HostRange
 from nfold.core.text.units import seconds
 from nfold.errors import ClusterError, NfoldError, WorkerLost
 from nfold.hosts.host_agent import (
+    NO_CHANGES,
     HostAgent,
+    HostChanges,
+    dismiss,
     ended_early,
     give,
     place_of,
@@ -31,8 +33,6 @@ from nfold.runtime.control.channel import ALIVE, ChannelClosed, Message, SocketC
 
 LOOK_S = 0.5
 """While hosts are waited for: how often their manager is asked."""
-DISMISSED_S = 1.0
-"""How long a host that is free gives members to end by themselves."""
 _LEAVING_S = 5.0
 """How long agents have to end beyond what members may take."""
 
@@ -48,11 +48,8 @@ class AgentPool:
         lost: Callable[[int, str], None] = lambda member, how: None,
         torch_comes: bool = False,
         leave_s: float = 0.0,
-        hosts: HostRange | None = None,
         hold_s: float = 0.0,
-        came: Callable[[HostAgent], None] = lambda agent: None,
-        leaves: Callable[[int, str], None] = lambda member, why: None,
-        taken: Callable[[HostAgent], None] = lambda agent: None,
+        changes: HostChanges = NO_CHANGES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
@@ -61,16 +58,12 @@ class AgentPool:
         lost: is told of each member whose agent is gone, and how; its own process may still be there.
         torch_comes: whether hosts get a torch of their own for the job, so that the one that they have does not matter.
         leave_s: how long members may take at least to leave, where they are given time to.
-        hosts: how many may take part, where they come and go while the job lasts; None: those that it begins with.
         hold_s: how long agents and members wait for another coordinator when this one is gone; see `hold`.
-        came: is told of each agent that holds the program and is not among the first; see `next_ready`.
-        leaves: is told of each member whose host wants it to leave in order, and why.
-        taken: is told of each agent that is gone because its host was taken away.
+        changes: how hosts come and go.
         clock: gives seconds.
         """
-        self._taken = taken
         self._torch_comes, self._leave_s, self._hold_s = torch_comes, leave_s, hold_s
-        self._hosts, self._came, self._leaves = hosts, came, leaves
+        self._hosts, self._changes = changes.hosts, changes
         self._output, self._say, self._lost, self._clock = output, say, lost, clock
         self._agents: dict[int, HostAgent] = {}
         self._ends: dict[int, str] = {}
@@ -305,7 +298,7 @@ class AgentPool:
         if home is not None:
             give(home, {"do": "release", "member": member})
             if is_free:
-                self._dismiss(home)
+                dismiss(home)
 
     def call_back(self, agent: HostAgent, why: str) -> None:
         """Let an agent end, for a reason, once the run goes on without its members."""
@@ -315,13 +308,9 @@ class AgentPool:
             if agent in self._ready:
                 self._ready.remove(agent)
         for member in members:
-            self._leaves(member, why)
+            self._changes.leaves(member, why)
         if not members:
-            self._dismiss(agent)
-
-    def _dismiss(self, agent: HostAgent) -> None:
-        agent.is_dismissed = True
-        give(agent, {"do": "stop", "grace_s": DISMISSED_S})
+            dismiss(agent)
 
     def stop(self, grace_s: float) -> None:
         """End all agents and what they have started. Safe to call again."""
@@ -367,7 +356,7 @@ class AgentPool:
         for member in lost:
             self._lost(member, self.ended(member, 0.0) or agent.gone)
         if agent.is_taken:
-            self._taken(agent)
+            self._changes.taken(agent)
 
     def _hear(self, agent: HostAgent, message: Message, blob: bytes) -> None:
         match message["is"]:
@@ -385,7 +374,7 @@ class AgentPool:
                     agent.holds_program = True
                     if agent not in self._first:
                         self._ready.append(agent)
-                        self._came(agent)
+                        self._changes.came(agent)
                     self._changed.notify_all()
             case "leaving" if self._hosts is not None:
                 agent.is_taken |= not agent.is_leaving
@@ -396,7 +385,7 @@ class AgentPool:
                     self._changed.notify_all()
             case "failed" if self._hosts is not None and self._is_complete and agent not in self._first:
                 self._say(f"note: {agent.name} cannot take part: {message['why']}. The others go on.")
-                self._dismiss(agent)
+                dismiss(agent)
             case "failed":
                 with self._changed:
                     self._error = self._error or WorkerLost(f"{agent.name}: {message['why']}")

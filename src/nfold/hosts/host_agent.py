@@ -3,10 +3,11 @@
 import contextlib
 import itertools
 import queue
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from nfold.core import codec
+from nfold.core.options.host_range import HostRange
 from nfold.core.text.units import count, seconds
 from nfold.errors import ClusterError
 from nfold.hosts.host_facts import HostFacts, Versions
@@ -14,6 +15,8 @@ from nfold.hosts.manager import Manager, PlaceState
 from nfold.hosts.program_files.archive import Archive
 from nfold.runtime.control.channel import ChannelClosed, Message, SocketChannel
 
+DISMISSED_S = 1.0
+"""How long a host that is free gives members to end by themselves."""
 SKEW_S = 60.0
 """Clocks that differ by more are told of."""
 
@@ -51,6 +54,27 @@ class HostAgent:
     """What it answered to orders that are waited for."""
 
 
+def _nobody_listens(*_: object) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HostChanges:
+    """How many hosts may take part, where they come and go while the job lasts, and who is told of them."""
+
+    hosts: HostRange | None = None
+    """None: those that the job begins with stay the same."""
+    came: Callable[[HostAgent], None] = _nobody_listens
+    """Is told of each agent that holds the program and is not among the first; see `AgentPool.next_ready`."""
+    leaves: Callable[[int, str], None] = _nobody_listens
+    """Is told of each member whose host wants it to leave in order, and why."""
+    taken: Callable[[HostAgent], None] = _nobody_listens
+    """Is told of each agent that is gone because its host was taken away."""
+
+
+NO_CHANGES = HostChanges()
+
+
 def place_of(hello: Message, taken: Collection[int]) -> int:
     """Return the place of an agent that has come: as it says, or the first that is not taken.
 
@@ -72,6 +96,12 @@ def give(agent: HostAgent, order: Message) -> None:
     """Give an order; one who is gone is found out by who hears it."""
     with contextlib.suppress(ChannelClosed):
         agent.channel.send(order)
+
+
+def dismiss(agent: HostAgent) -> None:
+    """Let an agent end: the run needs it no more."""
+    agent.is_dismissed = True
+    give(agent, {"do": "stop", "grace_s": DISMISSED_S})
 
 
 def program_order(archive: Archive, function: str) -> Message:

@@ -76,3 +76,12 @@ def test_gradients_come_first():
     assert idle.sends_fixed == pytest.approx([0, 0], abs=1e-6)
     free = problem_of(nodes, demand(), rates={})
     assert overlapped(free, free.can_compute).holds == pytest.approx([500, 500])
+
+
+def test_gradients_wait_for_pieces_while_samples_move():
+    """Two messages that wait for each other in each of 10 steps, for two pieces of 20 ms each."""
+    nodes = cluster(("a", 1000, 1, 1), ("b", 0, 1, 1))
+    free, held_up = (problem_of(nodes, demand(gradient_bytes=size), rates={}) for size in (0.0, 1e-3))
+    quick, slow = (overlapped(each, each.can_compute).cost for each in (free, held_up))
+    assert slow.first_epoch_s == pytest.approx(quick.first_epoch_s + 10 * 2 * 2 * 0.02)
+    assert slow.epoch_s == pytest.approx(quick.epoch_s), "nothing moves any more"

@@ -145,7 +145,7 @@ def test_hosts_of_a_manager_come_later_and_one_is_told_to_end(tmp_path):
     run.end()
 
 
-@pytest.mark.exhaustive  # on a machine that does much else, it has failed
+@pytest.mark.exhaustive
 def test_hosts_join_by_hand_whenever_they_like_and_leave_again(tmp_path):
     run, guests = OnHosts(tmp_path, listen="127.0.0.1:0", nodes="1:2"), {}
 
@@ -164,7 +164,7 @@ def test_hosts_join_by_hand_whenever_they_like_and_leave_again(tmp_path):
     assert "the job has all the 2 hosts that --nodes 1:2 allows" in refusal
     guests["first"].send_signal(signal.SIGINT)
     run.until_noted("first has left: 1 rank trains")
-    while guests["first"].poll() is None:  # it is let go between two steps
+    while guests["first"].poll() is None:  # in lockstep nobody is let go but during a step
         run.train()
     assert guests["first"].returncode == 0
     run.train(2)
@@ -174,7 +174,7 @@ def test_hosts_join_by_hand_whenever_they_like_and_leave_again(tmp_path):
         guest.communicate()
 
 
-@pytest.mark.exhaustive  # as the one above
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("at_once", ["agent", "rank"])
 def test_a_host_is_lost_and_the_others_go_on_from_what_was_kept(tmp_path, at_once):
     run = OnHosts(tmp_path, on="local", nodes="1:3", checkpoint_every=4)

@@ -5,7 +5,8 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nfold.runtime.samples.pacing import LEAST_PIECE_BYTES, MOST_PIECE_BYTES, Pacer, piece_bytes_on
+from nfold.planning.residency.model.pieces import LEAST_PIECE_BYTES, MOST_PIECE_BYTES, piece_bytes_on
+from nfold.runtime.samples.pacing import Pacer
 
 
 def test_a_piece_takes_20_ms_of_a_slow_link():

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from nfold.core.residency import SampleMove
 from nfold.errors import InternalError, RunError
+from nfold.planning.residency.model.pieces import piece_bytes_on
 from nfold.runtime.samples.fetching import Fetcher, Wanted
-from nfold.runtime.samples.pacing import Pacer, piece_bytes_on
+from nfold.runtime.samples.pacing import Pacer
 from nfold.runtime.samples.resident_dataset import ResidentDataset
 from nfold.runtime.samples.sample_messages import BEFORE_TRAINING
 from nfold.runtime.samples.sending import Sender

@@ -1,23 +1,8 @@
-"""How fast samples travel: at what gradients leave idle, and in pieces that hold up no gradient for long."""
+"""How fast samples travel: at what gradients leave idle."""
 
 import threading
 import time
 from collections.abc import Callable
-
-MOST_PIECE_BYTES, LEAST_PIECE_BYTES = 64 << 10, 1 << 10
-_PIECE_S = 0.02
-"""A piece takes no longer on its link: a gradient behind it waits so long."""
-
-
-def piece_bytes_on(link_bytes_per_s: float | None) -> int:
-    """Return how large a piece may be.
-
-    Args:
-        link_bytes_per_s: of the node's link; None: nobody knows.
-    """
-    if link_bytes_per_s is None:
-        return MOST_PIECE_BYTES
-    return int(min(MOST_PIECE_BYTES, max(LEAST_PIECE_BYTES, _PIECE_S * link_bytes_per_s)))
 
 
 class Pacer:

@@ -5,13 +5,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from nfold.planning.residency.model.pieces import MOST_ON_WAY
 from nfold.runtime.samples.pacing import Pacer
 from nfold.runtime.samples.record import Record
 from nfold.runtime.samples.sample_messages import ASK_BYTES, Answer, Ask, Kind, answer_with, ask_of, tag
 from nfold.transport.generations.generation_transport import GenerationTransport
-
-_MOST_ON_WAY = 2
-"""Pieces that the transport has at once: one would leave the link idle until a thread is awake."""
 
 Event = Callable[[], None]
 
@@ -94,7 +92,7 @@ class Sender:
 
     def _next(self) -> _Target | None:
         waiting = [target for target in self._targets if target.has_work]
-        return min(waiting, key=lambda target: target.order) if waiting and self._on_way < _MOST_ON_WAY else None
+        return min(waiting, key=lambda target: target.order) if waiting and self._on_way < MOST_ON_WAY else None
 
     def _take_event(self, event: Event | Exception) -> None:
         if isinstance(event, Exception):

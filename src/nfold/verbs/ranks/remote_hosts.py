@@ -17,7 +17,7 @@ from nfold.core.text.units import count, figure, size
 from nfold.errors import NfoldError, ProgramError
 from nfold.hosts.agent_launcher import AgentLauncher
 from nfold.hosts.agent_pool import AgentPool
-from nfold.hosts.host_agent import HostAgent
+from nfold.hosts.host_agent import HostAgent, HostChanges
 from nfold.hosts.lost_hosts import add_reasons
 from nfold.hosts.manager import Call, Manager
 from nfold.hosts.managers.by_hand import ByHand
@@ -122,11 +122,13 @@ def come_hosts(
             lost=lambda member, how: command.events.put(Left(member, how)),
             torch_comes=options.env is not None,
             leave_s=LEAVE_S if options.transport == "mpi" else 0.0,
-            hosts=options.hosts,
             hold_s=options.hold_s,
-            came=lambda agent: command.events.put(HostReady(node_of(agent), _came_by(agent), agent.launched_at)),
-            leaves=lambda member, why: command.events.put(ReleaseWanted(member, why)),
-            taken=replacing.taken,
+            changes=HostChanges(
+                hosts=options.hosts,
+                came=lambda agent: command.events.put(HostReady(node_of(agent), _came_by(agent), agent.launched_at)),
+                leaves=lambda member, why: command.events.put(ReleaseWanted(member, why)),
+                taken=replacing.taken,
+            ),
         )
         manager = find_manager(options, token_file(), command.say, there=command.back)
         ending.callback(manager.close)

@@ -8,7 +8,7 @@ In an epoch, a sample is trained on where it lies, or where it arrives in time. 
 A link carries samples at the rate that gradients leave idle: in an epoch of T seconds of computing and A of gradients,
 up (T + A) less the gradients' own bytes. All of it grows with T, so the least T is found by Newton's method on straight
 pieces. What has moved stays. Each epoch begins from what the last one left, and links go on moving data towards the
-balance without links, until a shorter epoch would need no more of it.
+balance without links, until a shorter epoch would need no more of it. While they do, gradients wait for samples.
 """
 
 from dataclasses import replace
@@ -19,6 +19,7 @@ import numpy as np
 from nfold.core.residency import RunCost
 from nfold.planning.residency.methods.waterfilling import Level, holdings_at
 from nfold.planning.residency.model.boxes import EXACT, Array, Boxes, Mask, least_compute_s
+from nfold.planning.residency.model.pieces import held_up_s
 from nfold.planning.residency.model.problem import Problem
 
 
@@ -51,19 +52,25 @@ def overlapped(problem: Problem, members: Mask) -> Overlapped:
     """
     boxes, epochs = problem.boxes.computing(members), problem.demand.epochs
     sync_s, idle = problem.sync_s(members), idle_links(problem, members)
+    held_s = _steps_of(problem) * held_up_s(problem.demand.traffic, problem.links, members)
     target = holdings_at(boxes, Level(move_s=_for_ever_s(boxes), compute_s=least_compute_s(boxes)))
     computes_s: list[float] = []
     works: list[Array] = []
     while len(computes_s) < epochs:
         compute_s = least_epoch_s(boxes, idle)
         works.append(_moved(boxes, idle, compute_s, target, is_last=True))
-        computes_s.append(compute_s + _longer_s(problem, works[-1]))
-        holds = works[-1] if len(computes_s) == epochs else _moved(boxes, idle, compute_s, target, is_last=False)
+        holds = works[-1] if len(works) == epochs else _moved(boxes, idle, compute_s, target, is_last=False)
         stands_still = np.abs(holds - boxes.held).max(initial=0.0) <= EXACT * boxes.total
         boxes = replace(boxes, held=holds)
+        computes_s.append(compute_s + _longer_s(problem, works[-1]) + (0.0 if stands_still else held_s))
         if stands_still:
             computes_s += computes_s[-1:] * (epochs - len(computes_s))
     return Overlapped(boxes.held, _cost(computes_s, sync_s), tuple(works))
+
+
+def _steps_of(problem: Problem) -> float:
+    """Return the steps of an epoch."""
+    return float(np.ceil(problem.boxes.total / problem.demand.batch_size))
 
 
 def _longer_s(problem: Problem, work: Array) -> float:
@@ -73,8 +80,9 @@ def _longer_s(problem: Problem, work: Array) -> float:
 
 def idle_links(problem: Problem, members: Mask) -> Idle:
     """Return what the links can move beside gradients."""
-    steps = np.ceil(problem.boxes.total / problem.demand.batch_size)
-    bytes_s = steps * problem.demand.traffic.link_bytes(problem.links, members) / problem.residency.sample_bytes
+    bytes_s = (
+        _steps_of(problem) * problem.demand.traffic.link_bytes(problem.links, members) / problem.residency.sample_bytes
+    )
     up, down, sync_s = problem.boxes.up, problem.boxes.down, problem.sync_s(members)
     return Idle(np.maximum(up * sync_s - bytes_s, 0.0), up, np.maximum(down * sync_s - bytes_s, 0.0), down)
 

@@ -61,7 +61,7 @@ class Traffic:
         messages = self.link_messages(links, members)
         handles_s = float((2 * self.link_bytes(links, members) * links.byte_s).max())
         told_s = float((2 * messages * links.message_s).max())
-        return max(self._travels_s(links, members, count), handles_s) + told_s + self._waits(count) * latency_s
+        return max(self._travels_s(links, members, count), handles_s) + told_s + self.num_waits(count) * latency_s
 
     def _travels_s(self, links: Links, members: Mask, count: int) -> float:
         """Return the seconds for which links are busy.
@@ -80,7 +80,7 @@ class Traffic:
         pulls_s = max(1 / float(links.down[others].min()), (count - 1) / float(links.up[server]))
         return self.gradient_bytes * (pushes_s + pulls_s)
 
-    def _waits(self, count: int) -> int:
+    def num_waits(self, count: int) -> int:
         """Return how many messages of a step wait for each other."""
         return 2 if self.kind == "server" else 2 * (count - 1)
 

@@ -8,13 +8,13 @@ from statistics import fmean
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.residency import NodeData, Spans, TrafficKind
 from nfold.planning.inputs.facts import Facts
+from nfold.planning.residency.model.pieces import piece_bytes_on
 from nfold.planning.residency.model.problem import UNHANDLED, Demand, Handling, Problem, problem_of
 from nfold.planning.residency.model.program_rates import program_rates
 from nfold.planning.residency.model.spans import num_samples
 from nfold.planning.residency.model.traffic import Traffic
 from nfold.planning.residency.node_inventory import SampleCosts
 from nfold.runtime.coordinator.placing.loans import LENT
-from nfold.runtime.samples.pacing import piece_bytes_on
 
 _DEVIATIONS = 3
 """Of the bytes of all that comes, for which room is kept."""
