@@ -210,7 +210,7 @@ BY_HAND = re.compile(
 )
 KNOWN = {
     "planning/choosing/comparing_candidates.py": ["Use --strategy {best.strategy} to have all."],
-    "runtime/checkpoint/agreement.py": ["use -n 1 --strategy single."],
+    "runtime/checkpoint/joined_facts.py": ["use -n 1 --strategy single."],
     "runtime/parameters/buffers.py": ["use --strategy ring --servers 0."],
     "runtime/step/chunk_statistics.py": ["use -n 1 --strategy single."],
     "runtime/guards/checked_loss.py": ["Begin again with -n 1 --strategy single --chunks 1."],

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import coordinated
 import pytest
 from coordinated import FOUND, READY, Job, orders
 from pretended import cluster
@@ -15,14 +14,13 @@ CHUNKS = 8
 
 
 @pytest.fixture
-def following(monkeypatch):
+def following():
     """Two nodes that are as fast, with links that take no time, and a long run on them."""
     fast = replace(FOUND, latency_s=0.0, there_bytes_per_s=1e12, back_bytes_per_s=1e12)
-    monkeypatch.setattr(coordinated, "FOUND", fast)
     settings = JobSettings(
         workers=2, strategy="ring", cluster=cluster("a", "b"), nodes=("a", "b"), checkpoint_every=10**6, steps=10**6
     )
-    return Following(Job(settings, ready=READY | {"chunks": CHUNKS, "most_threads": 1}))
+    return Following(Job(settings, ready=READY | {"chunks": CHUNKS, "most_threads": 1}, found=fast))
 
 
 class Following:
