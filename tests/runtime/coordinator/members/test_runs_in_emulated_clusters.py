@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(240), pytest.mark.usefi
 def of_nodes(tmp_path: Path, count: int, text: str = "", **wishes: Any) -> Elastic:
     (tmp_path / "c.toml").write_text(CLUSTER.format(count=count))
     script = tmp_path / "mine.py"
-    script.write_text(text or SCRIPT.format(folder=str(Path(__file__).parents[1])))
+    script.write_text(text or SCRIPT.format(folder=str(Path(__file__).parents[2])))
     source = ProgramSource.parse(f"{script}:program")
     return Elastic(source, tmp_path / "run", workers=None, emulate=tmp_path / "c.toml", chunks=CHUNKS, **wishes)
 

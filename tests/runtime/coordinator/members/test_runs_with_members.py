@@ -60,7 +60,7 @@ def test_whoever_comes_and_goes_the_result_is_one_devices(tmp_path):
 @pytest.mark.timeout(240)
 def test_processes_come_and_go_while_the_others_stay(tmp_path):
     script = tmp_path / "mine.py"
-    script.write_text(SCRIPT.format(folder=str(Path(__file__).parents[1])))
+    script.write_text(SCRIPT.format(folder=str(Path(__file__).parents[2])))
     run = Elastic(ProgramSource.parse(f"{script}:program"), tmp_path / "run")
     run.train(2)
     pids = run.pids()
