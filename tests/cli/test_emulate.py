@@ -318,6 +318,7 @@ def test_training_on_an_emulated_cluster(shell, cluster, emulation):
         assert 0.009 < link["latency_s"] < 0.02, "this end's half of 20 ms, and what the machine itself takes"
 
 
+@pytest.mark.exhaustive
 def test_data_travel_to_where_they_are_trained_on(shell, emulation):
     """A node that holds all of them, and one that holds none and computes four times as fast."""
     (shell.folder / "few.py").write_text(FEW)

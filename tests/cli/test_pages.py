@@ -175,6 +175,7 @@ def test_a_comparison_says_who_wins_and_leaves_a_page(nfold, tmp_path):
     assert document["predicted"] == [], "one machine: nothing is known of a network"
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_is_refused_is_left_out_of_a_comparison_and_the_others_stay(nfold, tmp_path):
     sweep = ("compare", "steady.py:elaborate", "-n", "2", "--steps", "4", "--debug")
     result = nfold(*sweep, "--strategies", "ps-async,ring", "--out", "some")

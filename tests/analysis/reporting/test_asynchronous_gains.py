@@ -54,6 +54,7 @@ def test_a_faster_link_is_promised_what_it_wins():
     assert report.verdict.text.startswith("Network, n1's uplink: 2")
 
 
+@pytest.mark.exhaustive
 def test_a_link_that_became_slow_gains_from_its_speed_in_the_run():
     slow = Drifted(workers=3, strategy="ps-async", degraded={"n0 uplink": 20})
     _, found = gains(slow)
@@ -61,6 +62,7 @@ def test_a_link_that_became_slow_gains_from_its_speed_in_the_run():
     assert found["a 60 Mbit/s link for n0"].speedup == pytest.approx(real, rel=0.1)
 
 
+@pytest.mark.exhaustive
 def test_half_the_bytes_and_no_latency_win_what_they_cost():
     slow = Drifted(**SLOW_LINK)
     assert gains(slow)[1]["halving the bytes"].speedup == pytest.approx(wins(slow, megabytes=1.0), rel=0.05)
@@ -68,6 +70,7 @@ def test_half_the_bytes_and_no_latency_win_what_they_cost():
     assert gains(late)[1]["no latency"].speedup == pytest.approx(wins(late, latency_s=0.0), rel=0.1)
 
 
+@pytest.mark.exhaustive
 def test_one_server_is_relieved_by_more_of_them_on_hosts_of_their_own():
     one = Drifted(workers=4, strategy="ps-async", servers=1, mbit=50, probe_error=0.0)
     report, found = gains(one)
@@ -111,6 +114,7 @@ def test_a_slow_node_that_is_waited_for_costs_what_all_wait():
     assert free.command == "nfold compare my.py -n 3 --strategies ssp,ps-async", "the time to a loss has to say"
 
 
+@pytest.mark.exhaustive
 def test_a_synchronous_strategy_is_compared_by_its_pass_over_the_data():
     slow = Drifted(**SLOW_LINK, probe_error=0.0)
     _, found = gains(slow)
@@ -129,6 +133,7 @@ def test_the_text_says_what_steps_are_worth():
     assert f"Gradients were {mean:.1f} updates old on average, {max(ages)} at most: a step is worth less" in text
 
 
+@pytest.mark.exhaustive
 def test_with_fresh_gradients_steps_are_worth_what_others_are():
     report, found = gains(Drifted(**{**SLOW_LINK, "strategy": "ssp"}, bound=0))
     assert set(report.staleness) == {"0"}
@@ -146,6 +151,7 @@ def test_nothing_is_promised_where_nothing_would_win():
     assert found["one more node like these"].speedup == pytest.approx(wins(even, workers=4), rel=0.05)
 
 
+@pytest.mark.exhaustive
 def test_nothing_is_promised_where_no_simulation_is_like_the_run():
     slow = Drifted(**SLOW_LINK)
     facts, question = slow.facts(), slow.again().question

@@ -58,6 +58,7 @@ def test_a_run_without_a_checkpoint_begins_anew(nfold, tmp_path):
     assert "did no step, so it begins anew: nothing is lost" in nfold("train", *never, "--steps", "4").err
 
 
+@pytest.mark.exhaustive
 def test_what_a_killed_job_had_only_begun_to_write_is_no_run(nfold, tmp_path):
     assert nfold("train", "steady.py", *GO_ON, "--steps", "4").code == 0
     for file in (tmp_path / "mine").iterdir():

@@ -148,6 +148,7 @@ def test_one_price_for_all_stands_above_their_own_and_without_any_nothing_is_che
     assert (free.cheapest, free.size(2).forecast.cost) == (None, None)
 
 
+@pytest.mark.exhaustive
 def test_a_time_limit_needs_the_fewest_nodes_that_keep_it():
     asked = question(nodes(3), batch_size=48)
     unlimited = advice(asked, most=3)

@@ -250,6 +250,7 @@ def test_nothing_that_is_pinned_leaves_its_node(tmp_path):
     assert difference(ran.state_dict(), one_device(placed(folder).runs, 2)) <= 1e-9
 
 
+@pytest.mark.exhaustive
 def test_a_run_goes_on_with_another_node_and_places_anew(tmp_path):
     folder, living_here = RunFolder.create(tmp_path / "run", ""), living({"pi": 34, "desk": 10})
     played(job(living_here, folder, ("pi", "desk"), place="waterfill", steps=2))
@@ -294,6 +295,7 @@ def refused(mine, nodes, kind, *, resumed=None, folder=None, tmp_path=None, **wi
     return str(told.value)
 
 
+@pytest.mark.exhaustive
 def test_a_node_that_is_gone_takes_its_data_along(tmp_path):
     folder, living_here = RunFolder.create(tmp_path / "run", ""), living({"pi": 34, "desk": 10})
     played(job(living_here, folder, ("pi", "desk"), steps=2))

@@ -120,6 +120,7 @@ def of(model: type[nn.Module]) -> Program:
     )
 
 
+@pytest.mark.exhaustive
 def test_a_gradient_that_comes_twice_is_waited_for():
     check_every_way(of(Recomputing), 5)
 

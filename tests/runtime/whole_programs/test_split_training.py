@@ -104,6 +104,7 @@ def test_one_rank_computes_parts_one_after_another(graphs, net):
     assert difference(played.state, plain_loop(mine, STEPS, CHUNKS).state_dict()) <= 1e-12
 
 
+@pytest.mark.exhaustive
 def test_parameter_servers_serve_rows(graphs):
     mine, graph = program_of("towers"), graphs("towers")
     played = play(mine, graph, random_plan(mine, graph, CASES["towers"], 3, 4, "server"), STEPS)
