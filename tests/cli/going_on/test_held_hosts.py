@@ -106,6 +106,7 @@ def test_hosts_of_a_killed_command_go_on_from_the_step_that_they_hold(held):
     held.check_result()
 
 
+@pytest.mark.exhaustive
 def test_hosts_end_when_their_time_is_over(held, wait_for_end):
     held.begin("--hold-for", "1")
     held.kill()
