@@ -23,6 +23,26 @@ def program():
     return nets.program("plain")
 """
 
+ENDLESS_SCRIPT = """
+import torch
+from torch import nn
+import nfold
+
+def program():
+    torch.manual_seed(3)
+    inputs, targets = torch.randn(64, 6, dtype=torch.float64), torch.randn(64, 2, dtype=torch.float64)
+    return nfold.Program(
+        model=lambda: nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 2)).double(),
+        loss=nn.MSELoss(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.5),
+        train_data=lambda: torch.utils.data.TensorDataset(inputs, targets),
+        batch_size=12,
+        epochs=10**6,
+        seed=1,
+    )
+"""
+"""A program in double precision whose run never ends by itself."""
+
 
 class Told(NullObserver):
     """Keeps what a user is told."""

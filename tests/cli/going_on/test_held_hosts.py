@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from elastic import ENDLESS_SCRIPT
 from safetensors.torch import load_file
 
 from nfold.program import ProgramSource
@@ -16,24 +17,6 @@ from nfold.verbs.running.observer import NullObserver
 from nfold.verbs.running.run import run_of
 from nfold.verbs.running.run_job import Job
 
-SCRIPT = """
-import torch
-from torch import nn
-import nfold
-
-def program():
-    torch.manual_seed(3)
-    inputs, targets = torch.randn(64, 6, dtype=torch.float64), torch.randn(64, 2, dtype=torch.float64)
-    return nfold.Program(
-        model=lambda: nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 2)).double(),
-        loss=nn.MSELoss(),
-        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.5),
-        train_data=lambda: torch.utils.data.TensorDataset(inputs, targets),
-        batch_size=12,
-        epochs=10**6,
-        seed=1,
-    )
-"""
 STEPS = 240
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(540)]
@@ -47,7 +30,7 @@ class Held:
         shell.finish_s = 240.0
         shell.environment |= {"XDG_CACHE_HOME": str(shell.folder / "cache"), "OMP_NUM_THREADS": "1"}
         (shell.folder / "mine").mkdir()
-        (shell.folder / "mine" / "mine.py").write_text(SCRIPT)
+        (shell.folder / "mine" / "mine.py").write_text(ENDLESS_SCRIPT)
 
     def begin(self, *flags):
         """Train some steps, without a checkpoint before the last one."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from elastic import ENDLESS_SCRIPT
 from harness import plain_loop
 from torch.utils.data import Subset
 
@@ -22,25 +23,6 @@ from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.running.observer import NullObserver
 from nfold.verbs.running.run import run_of
 from nfold.verbs.running.run_job import Job
-
-SCRIPT = """
-import torch
-from torch import nn
-import nfold
-
-def program():
-    torch.manual_seed(3)
-    inputs, targets = torch.randn(64, 6, dtype=torch.float64), torch.randn(64, 2, dtype=torch.float64)
-    return nfold.Program(
-        model=lambda: nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 2)).double(),
-        loss=nn.MSELoss(),
-        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.5),
-        train_data=lambda: torch.utils.data.TensorDataset(inputs, targets),
-        batch_size=12,
-        epochs=10**6,
-        seed=1,
-    )
-"""
 
 JOINING = re.compile(r"nfold join (\S+) --token-file (\S+)")
 
@@ -66,7 +48,7 @@ class OnHosts:
         self._folder = folder
         (folder / "program").mkdir()
         script = folder / "program" / "mine.py"
-        script.write_text(SCRIPT)
+        script.write_text(ENDLESS_SCRIPT)
         self.source, self.told, self.step = ProgramSource.parse(f"{script}:program"), Told(), 0
         options = Options(**{"strategy": "ring", "steps": 10**6, "evaluate": False} | wishes)
         self.job = Job(self.source, options, self.told, folder=RunFolder.create(folder / "run", ""), lockstep=True)
