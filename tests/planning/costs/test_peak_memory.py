@@ -105,12 +105,12 @@ def test_averages_take_as_much_as_the_weights_that_a_rank_keeps():
     assert more == [4 * (1000 + 2000 + 8000), 4 * (2000 + 4000 + 8000)]
 
 
-def test_two_snapshots_hold_what_a_rank_trains_and_what_another_one_has_alone():
+def test_three_snapshots_hold_what_a_rank_trains_and_what_another_one_has_alone():
     plain = profile(GRAPH, base_bytes=10**6, optimizer_bytes=2 * 4 * 7000)
     proposal = placed(facts(GRAPH, 2, batch_size=32, profiles={1: plain}), stages(4, world_size=2))
     weights_and_moments = 4 * 3
     own, alone = (1000 + 2000, 2000 + 4000), (1000, 4000)
-    expected = [2 * weights_and_moments * (own[rank] + alone[1 - rank]) for rank in (0, 1)]
+    expected = [3 * weights_and_moments * (own[rank] + alone[1 - rank]) for rank in (0, 1)]
     assert [snapshot_bytes(GRAPH, proposal, plain, rank) for rank in (0, 1)] == expected
     working = (0, 0)
     needed = [

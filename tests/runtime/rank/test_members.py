@@ -73,6 +73,17 @@ def test_twenty_generations_end_in_one_devices_parameters(members, net):
     assert difference(these.weights(), one_device(net, these.step)) <= 1e-9
 
 
+def test_steps_are_told_when_no_order_waits_whichever_came_last(members):
+    """An order that waits behind the steps has them told only after it: a loop that asks for each step needs them."""
+    these = members("plain", 2)
+    these.begin((0, 1), a_plan(these, 2, "ring", 0))
+    for step in range(1, 6):
+        these.tell((0, 1), {"do": "until", "step": step})
+        these.tell((0, 1), {"do": "limit", "unsent_bytes": [None, None]})
+        told = these.hear((0, 1), "steps")
+        assert [each["steps"][-1]["step"] for each in told.values()] == [step - 1, step - 1]
+
+
 def test_a_newcomer_meets_and_probes_while_the_others_train(members):
     these, last = members("plain", 3), 40
     these.begin((0, 1), a_plan(these, 2, "ring", 0))

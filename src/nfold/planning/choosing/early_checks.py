@@ -153,7 +153,7 @@ def snapshot_notes(protect: object, *, is_on: bool) -> tuple[str, ...]:
         return ()
     most = read_protect(protect).most_steps
     costs = f"at most {count(most, 'step')}" if most else "as few steps as pay; --protect K sets how many"
-    return (f"each rank keeps two snapshots of what it trains in memory, so that a lost host costs {costs}",)
+    return (f"each rank keeps snapshots of what it trains in memory, so that a lost host costs {costs}",)
 
 
 def run_notes(

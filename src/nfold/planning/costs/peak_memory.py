@@ -5,7 +5,7 @@ loaders           the same but for buffers and libraries' code, in each process 
 weights           of the operators that it owns, and of those without users        the rest is freed after building
 averages          of these weights, where the program has some
 gradients, state  of the buckets that it reduces or serves, with what it receives to add
-snapshots         two of weights, averages and state, where hosts come and go, and of what another rank holds alone
+snapshots         two or three of weights, averages and state, where hosts come and go, and of what another has alone
 activations       kept from forward to backward by the chunks that it has begun, most when most are
 backward          of one operator: a weight's gradient before it is added to its bucket, gradients of activations
 messages          every activation and gradient that it receives in a step: room is made when the step begins
@@ -185,15 +185,17 @@ def _copies_bytes(reduction: Reduction, workers: int, rank: int) -> int:
 
 
 def snapshot_bytes(graph: ModelGraph, proposal: Proposal, profile: Profile, rank: int) -> int:
-    """Return the bytes of the two snapshots that a rank keeps, and of the two that it keeps for the rank before it.
+    """Return the bytes of the snapshots that a rank keeps, and of as many that it keeps for the rank before it.
 
+    Two; three where some give to others what they alone have, and keep the one before until that is there.
     An asynchronous plan has none.
     """
     if proposal.asynchrony:
         return 0
+    gives = any(len(each.members) == 1 or each.route == "server" for each in proposal.reductions)
     world_size = proposal.placement.world_size
     alone = _lasting_bytes(graph, proposal, profile, (rank - 1) % world_size, is_alone=True) if world_size > 1 else 0.0
-    return round(2 * (_lasting_bytes(graph, proposal, profile, rank) + alone))
+    return round((3 if gives else 2) * (_lasting_bytes(graph, proposal, profile, rank) + alone))
 
 
 def _lasting_bytes(

@@ -40,7 +40,7 @@ class Facts:
     evaluates: bool = False
     """Whether the model is evaluated between steps."""
     keeps_snapshots: bool = False
-    """Whether each rank has two snapshots in memory of what it holds, and of what another one holds alone."""
+    """Whether each rank has snapshots in memory of what it holds, and of what another one holds alone."""
     chunks_are_settled: bool = False
     """Whether a run goes on, of whose result the number of chunks is a part."""
     fraction_bits: int | None = None

@@ -115,6 +115,11 @@ class Rank:
             self._replica.pause()
             self.is_training = was_training
 
+    def idle(self) -> None:
+        """Report all steps that were played: no order waits, so that others may wait for these steps."""
+        if isinstance(self._replica, Replica):
+            self.pause()
+
     def finish(self, tag: int) -> Message:
         """Come to rest for good and hand the model over; return what the coordinator is told."""
         self._part()
@@ -243,9 +248,6 @@ class Rank:
         self.is_training = False
         if self._next_step >= self._last_step:
             reporter.end()
-        if self._process.orders.empty():
-            reporter.flush()
-            replica.pause()
 
     def _forget_states(self) -> None:
         """Let go of states that nobody goes back to: all ranks have built, or train on."""

@@ -1,9 +1,11 @@
 """Keeps snapshots of what one rank holds while it trains, and gives its buddy what nobody else has.
 
-A snapshot is of the same step on all ranks, and a buddy has it before the next one is taken. The last two are kept:
-when some ranks have taken one and others not yet, the one before is whole.
+A snapshot is of the same step on all ranks, and a buddy has it before its sender takes the next one. The last two are
+kept: when some ranks have taken one and others not yet, the one before is whole. Where buddies may be behind, the last
+three are: when some have taken one, others may still be giving the one before.
 """
 
+from collections import deque
 from typing import Any
 
 from nfold.runtime.checkpoint.joined_facts import UNKEPT
@@ -25,7 +27,8 @@ class SnapshotsOfRank:
         self._senders: list[Sender] = []
         self._sent_at: int | None = None
         """Steps of the last snapshot that was sent and not waited for."""
-        self._last = 0
+        self._taken: deque[int] = deque()
+        """Steps of the snapshots that are kept."""
         self._rows: list[Any] | None = None
 
     def begin(self, every: int, replica: Replica, step: int, held: HeldState | None) -> Message | None:
@@ -37,7 +40,7 @@ class SnapshotsOfRank:
             step: steps done.
             held: what this process holds of the state that the generation began with; None: that has a file.
         """
-        self._every, self._last = every, step
+        self._every, self._taken = every, deque([step])
         if not every or held is None:
             return None
         offer, label = replica.held(is_checked=False), (self._transport.number, step)
@@ -79,10 +82,12 @@ class SnapshotsOfRank:
         if offer.facts[UNKEPT]:
             self._every = 0
             return
-        reused = process.memory.drop_before(self._last)
+        while len(self._taken) >= (3 if self._lag else 2):
+            self._taken.popleft()
+        reused = process.memory.drop_before(self._taken[0])
         state = copied_state((self._transport.number, step), process.member, offer, reused)
         process.memory.put(state)
-        self._last = step
+        self._taken.append(step)
         told = self._told(state, process.clock() - begin_s)
         process.reporter.flush()  # a step that others go back to has been reported by all
         process.channel.send({"is": "snapshot", "step": step, **told})

@@ -146,6 +146,8 @@ class Worker:
                 self._obey(order)
             elif self._rank is not None:
                 self._obey_as_rank(self._rank, order, blob)
+            if self._rank is not None and self._process.orders.empty():
+                self._rank.idle()
         except TransportError as error:
             if not self._abandoned.is_set():
                 self._report_failure(error)

@@ -7,7 +7,7 @@ from typing import Any
 from nfold.runtime.coordinator.states.holdings import Holding, read_rows
 
 _MOST_STATES = 8
-"""That are remembered; a rank holds those of two steps."""
+"""That are remembered; a rank holds those of three steps at most."""
 
 
 @dataclass(slots=True)
