@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,19 +21,19 @@ HERE = Path(__file__).parent
 TESTS = HERE.parents[2] / "tests"
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1]), str(TESTS / "rigs")]
 from elastic_run import TICK, ElasticRun, NfoldRun  # noqa: E402  a script's siblings are found only after this
-from environment import write  # noqa: E402
+from environment import known, stamp, write  # noqa: E402
 from networks import Networks  # noqa: E402
 
 from program import BATCH  # noqa: E402
 
 SCRIPT, DDP = HERE / "program.py", HERE / "ddp.py"
 CALM_STEPS = 40
-"""Between two events."""
+"""Between two events, unless told otherwise."""
 WAIT_S = 180.0
 EVERY = 10
 """Steps between two checkpoints, where they are files."""
 PORT = 29577
-_AWAY = {"3 to 2 announced": signal.SIGTERM, "3 to 2 by SIGKILL": signal.SIGKILL}
+_KINDS = {"join": "2 to 3", "leave": "3 to 2 announced", "loss": "3 to 2 by SIGKILL"}
 
 
 @dataclass
@@ -41,6 +41,8 @@ class Hosts:
     """Where the hosts are: on this machine, or each in a network of its own."""
 
     networks: Networks | None = None
+    calm_steps: int = CALM_STEPS
+    """Between two events."""
 
     @property
     def address(self) -> str:
@@ -57,15 +59,15 @@ class Hosts:
 
 
 @contextlib.contextmanager
-def hosts_at(network: str) -> Iterator[Hosts]:
+def hosts_at(network: str, calm_steps: int) -> Iterator[Hosts]:
     """Make hosts on `loopback`, or at links of a rate of tc, as `100mbit`."""
     if network == "loopback":
-        yield Hosts()
+        yield Hosts(None, calm_steps)
         return
     networks = Networks(4)
     try:
         networks.limit(network)
-        yield Hosts(networks)
+        yield Hosts(networks, calm_steps)
     finally:
         networks.close()
 
@@ -79,22 +81,21 @@ def nfold(hosts: Hosts, folder: Path, environment: dict[str, str]) -> list[dict[
         for number in (0, 1):
             run.join(next(names), hosts.inside(number))
         for event in ("2 to 3", "3 to 2 announced", "2 to 3", "3 to 2 by SIGKILL"):
-            before, begun = len(run.events()), run.last_step
-            _until_step(run, begun + CALM_STEPS)
+            before, begun = len(_changes(run)), run.last_step
+            _until_step(run, begun + hosts.calm_steps)
             if event == "2 to 3":
                 run.join(next(names), hosts.inside(2))
             elif event == "3 to 2 announced":
                 run.leave(run.training()[-1])
             else:
                 run.kill(run.training()[-1])
-            _until(run, event, lambda before=before: len(run.events()) > before)
-        rows = run.events()
+            _until(run, event, lambda before=before: len(_changes(run)) > before)
+        rows = _changes(run)
     finally:
         run.close()
-    kinds = {"join": "2 to 3", "leave": "3 to 2 announced", "loss": "3 to 2 by SIGKILL"}
     return [
         {
-            "event": kinds[row["kind"]],
+            "event": _KINDS[row["kind"]],
             "pause_s": row["pause_s"],
             "launch_to_first_step_s": row["boot_s"],
             "samples_again": row["samples_at_stake"],
@@ -104,9 +105,13 @@ def nfold(hosts: Hosts, folder: Path, environment: dict[str, str]) -> list[dict[
     ]
 
 
+def _changes(run: ElasticRun) -> list[dict[str, Any]]:
+    return [row for row in run.events() if row["kind"] in _KINDS]
+
+
 def torchrun(
     hosts: Hosts, folder: Path, environment: dict[str, str], *, in_memory: bool = False
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
     """Let agents of torchrun join, leave and be killed, with what keeps it from hanging and from waiting needlessly."""
     work_around = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     memory = Path(tempfile.mkdtemp(dir="/dev/shm"))
@@ -130,26 +135,28 @@ def torchrun(
             )
         return time.time()
 
-    rows = []
+    calm_steps = hosts.calm_steps
     try:
         join(0)
         join(1)
         for event in ("2 to 3", "3 to 2 announced", "2 to 3", "3 to 2 by SIGKILL"):
             count = 2 if event == "2 to 3" else 3
-            _wait(f"{CALM_STEPS} steps before {event}", lambda count=count: _calm(_logged(logs[0]), count))
+            _wait(f"calm before {event}", lambda count=count: _calm(_logged(logs[0]), count, calm_steps))
             launched_at = time.time()
             if event == "2 to 3":
                 launched_at = join(2)
+            elif event == "3 to 2 announced":
+                agents[2].send_signal(signal.SIGTERM)
             else:
-                agents[2].send_signal(_AWAY[event])
+                _kill_whole(agents[2].pid)
             count = 5 - count
-            _wait(event, lambda count=count, at=launched_at: _calm(_logged(logs[0]), count, at))
+            _wait(event, lambda count=count, at=launched_at: _calm(_logged(logs[0]), count, calm_steps, at))
             row = _cost(event, _logged(logs[0]), launched_at)
             if event == "2 to 3":
                 row["launch_to_first_step_s"] = _logged(logs[2])[0]["at"] - launched_at
             else:
                 agents[2].wait()
-            rows.append(row)
+            yield row
     finally:
         for agent in agents.values():
             with contextlib.suppress(ProcessLookupError):
@@ -158,19 +165,24 @@ def torchrun(
                 agent.wait(20)
             agent.kill()
         shutil.rmtree(memory)
-    return rows
 
 
-def stop_and_copy(hosts: Hosts, folder: Path, environment: dict[str, str]) -> list[dict[str, Any]]:
+def _kill_whole(pid: int) -> None:
+    """Kill an agent and its ranks at once, as when a host dies."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    for each in (pid, *map(int, children)):
+        os.kill(each, signal.SIGKILL)
+
+
+def stop_and_copy(hosts: Hosts, folder: Path, environment: dict[str, str]) -> Iterator[dict[str, Any]]:
     """Stop the run, and go on from its checkpoint with others."""
-    del hosts
-    where, rows = folder / "stopped", []
+    where = folder / "stopped"
     flags = ("--on", "local", "--strategy", "ring", "--steps", "1000000")
     run = NfoldRun(SCRIPT, where, *flags, "--nodes", "2", "--chunks", "3", environment=environment)
     try:
         for event, count in (("2 to 3", 3), ("3 to 2 announced", 2)):
-            _until_step(run, run.last_step + CALM_STEPS)
-            pace_s = _pace_s(run)
+            _until_step(run, run.last_step + hosts.calm_steps)
+            pace_s = _pace_s(run, hosts.calm_steps)
             stopped_at = time.time()
             run.process.send_signal(signal.SIGINT)
             run.process.wait(WAIT_S)
@@ -178,15 +190,14 @@ def stop_and_copy(hosts: Hosts, folder: Path, environment: dict[str, str]) -> li
             run = NfoldRun(SCRIPT, where, *flags, "--nodes", str(count), environment=environment, goes_on=True)
             _until_step(run, step + 1)
             pause_s = time.time() - stopped_at
-            rows.append({"event": event, "pause_s": pause_s, "launch_to_first_step_s": pause_s, "samples_again": 0,
-                         "samples_lost": pause_s / pace_s * BATCH})  # fmt: skip
+            yield {"event": event, "pause_s": pause_s, "launch_to_first_step_s": pause_s, "samples_again": 0,
+                   "samples_lost": pause_s / pace_s * BATCH}  # fmt: skip
     finally:
         run.close()
-    return rows
 
 
-def _pace_s(run: NfoldRun) -> float:
-    times = [line["at_s"] for line in run.steps()[-CALM_STEPS:]]
+def _pace_s(run: NfoldRun, steps: int) -> float:
+    times = [line["at_s"] for line in run.steps()[-steps:]]
     return (times[-1] - times[0]) / (len(times) - 1)
 
 
@@ -195,10 +206,10 @@ def _logged(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-def _calm(logged: list[dict[str, Any]], count: int, since: float = 0.0) -> bool:
+def _calm(logged: list[dict[str, Any]], count: int, steps: int, since: float = 0.0) -> bool:
     """Whether the last steps were all played by so many ranks."""
-    last = [line for line in logged if line["at"] > since][-CALM_STEPS:]
-    return len(last) == CALM_STEPS and all(line["ranks"] == count for line in last)
+    last = [line for line in logged if line["at"] > since][-steps:]
+    return len(last) == steps and all(line["ranks"] == count for line in last)
 
 
 def _cost(event: str, logged: list[dict[str, Any]], launched_at: float) -> dict[str, Any]:
@@ -229,7 +240,7 @@ def _wait(what: str, holds: Callable[[], bool]) -> None:
         TICK.wait(0.1)
 
 
-CONTENDERS: dict[str, Callable[..., list[dict[str, Any]]]] = {
+CONTENDERS: dict[str, Callable[..., Iterable[dict[str, Any]]]] = {
     "nfold": nfold,
     "torchrun": torchrun,
     "torchrun, in memory": lambda *given: torchrun(*given, in_memory=True),
@@ -243,19 +254,24 @@ def main() -> None:
     options.add_argument("--millions", type=float, nargs="+", default=[1.0, 12.0, 60.0], help="of parameters")
     options.add_argument("--networks", nargs="+", default=["loopback", "100mbit"])
     options.add_argument("--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
-    given, found = options.parse_args(), []
+    options.add_argument("--calm-steps", type=int, default=CALM_STEPS, help="between two events")
+    given = options.parse_args()
     for network, millions, name in itertools.product(given.networks, given.millions, given.only):
-        environment = {"MILLIONS": str(millions), "OMP_NUM_THREADS": "1"}
-        with tempfile.TemporaryDirectory() as where, hosts_at(network) as hosts:
-            try:
-                rows = CONTENDERS[name](hosts, Path(where), environment)
-            except TimeoutError as late:
-                rows = [{"event": str(late)}]
-        for row in rows:
-            found.append({"network": network, "millions": millions, "contender": name, **row})
-            print(json.dumps(found[-1]), flush=True)
-    if list(CONTENDERS) == given.only:
-        write({"rows": found}, __file__)
+        which = {"network": network, "millions": millions, "contender": name}
+        found = [{**which, **stamp(), **row} for row in costs(name, network, millions, given.calm_steps)]
+        print(*map(json.dumps, found), sep="\n", flush=True)
+        kept = [each for each in known(__file__).get("rows", []) if not which.items() <= each.items()]
+        write({"rows": [*kept, *found]}, __file__)
+
+
+def costs(name: str, network: str, millions: float, calm_steps: int) -> Iterator[dict[str, Any]]:
+    """Let one contender play its events; yield what each cost, and last what did not come in time."""
+    environment = {"MILLIONS": str(millions), "OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryDirectory() as where, hosts_at(network, calm_steps) as hosts:
+        try:
+            yield from CONTENDERS[name](hosts, Path(where), environment)
+        except TimeoutError as late:
+            yield {"event": str(late)}
 
 
 if __name__ == "__main__":

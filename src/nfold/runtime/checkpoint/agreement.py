@@ -5,16 +5,20 @@ optimizer that draws numbers of its own, or reads a clock, is not repeatable, an
 rank sends fingerprints along with its part of the state, and rank 0 looks at them before anything is saved.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 
 import torch
 from torch import nn
+from torch.linalg import vector_norm
 
 from nfold.capture.computing.step_outcome import pieces
 from nfold.core.placement import Reduction
 from nfold.runtime.checkpoint.joined_facts import Fingerprints
 
 NUM_SAMPLES = 16
+_BLOCK = 1 << 16
+"""Elements that are added at once: as many as a cache holds in double precision."""
 
 
 def fingerprints(rank: int, reductions: Iterable[Reduction], parameters: Mapping[str, nn.Parameter]) -> Fingerprints:
@@ -37,12 +41,23 @@ def first_diverged(rank: int, reductions: Iterable[Reduction], parameters: Mappi
 
 
 def _is_finite(tensor: torch.Tensor) -> bool:
-    return all(bool(torch.isfinite(piece).all()) for piece in pieces(tensor))
+    if not tensor.numel():
+        return True
+    bounds = (bound for piece in pieces(_real(tensor)) for bound in torch.aminmax(piece))  # NaN if there is one
+    return all(map(math.isfinite, map(float, bounds)))
 
 
 def _fingerprint(tensor: torch.Tensor, *, is_exact: bool) -> list[float]:
-    values = (torch.view_as_real(tensor) if tensor.is_complex() else tensor).reshape(-1)
+    values = _real(tensor).reshape(-1)
     tolerance = 0.0 if is_exact else torch.finfo(values.dtype).eps ** 0.5
     chosen = values[:: max(1, values.numel() // NUM_SAMPLES)][:NUM_SAMPLES]
-    sums = [float(values.sum(dtype=torch.float64)), float(values.abs().sum(dtype=torch.float64))]
-    return [*sums, tolerance, *chosen.double().tolist()]
+    blocks = [_sums(block) for block in values.split(_BLOCK)]
+    return [*map(sum, zip(*blocks, strict=True)), tolerance, *chosen.double().tolist()]
+
+
+def _sums(block: torch.Tensor) -> tuple[float, float]:
+    return float(block.sum(dtype=torch.float64)), float(vector_norm(block, 1, dtype=torch.float64))
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor

@@ -255,7 +255,7 @@ class Checkpoint:
         kind: the optimizer's class; empty where an older version did not write it down.
     """
 
-    def __init__(self, header: bytes, read: Callable[[int, int], bytes | bytearray]) -> None:
+    def __init__(self, header: bytes, read: Callable[[int, int], bytes | bytearray | memoryview]) -> None:
         """Look at a checkpoint.
 
         Args:

@@ -46,22 +46,22 @@ class StateReading:
         self._asked = [0] * transport.world_size
         self.received_bytes = 0
 
-    def read(self, start: int, stop: int) -> bytearray:
-        """Return bytes [start, stop) of the file, which are whole elements of one tensor.
+    def read(self, start: int, stop: int) -> bytearray | memoryview:
+        """Return bytes [start, stop) of the file, which are whole elements of one tensor: a view of what is held here.
 
         Raises:
             TransportError: a rank that has some is lost.
             InternalError: nobody has them.
         """
+        if (own := self._own_range(start, stop)) is not None:
+            return own
         found = bytearray(stop - start)
         messages: list[int] = []
         arriving: list[tuple[slice, bytearray]] = []
         position = start
         while position < stop:
-            source = self._sources[bisect.bisect_right(self._begins, position) - 1]
+            source = self._source_of(position)
             end = min(stop, source.end)
-            if not source.begin <= position < end:
-                raise InternalError(f"nobody has byte {position} of the state")
             where = slice(position - start, end - start)
             first = source.start + (position - source.begin) // source.item_bytes
             last = first + (end - position) // source.item_bytes
@@ -77,6 +77,22 @@ class StateReading:
             found[where] = into
             self.received_bytes += len(into)
         return found
+
+    def _own_range(self, start: int, stop: int) -> memoryview | None:
+        """Return bytes that are all in one piece that is held here, without copying them; None: they are not."""
+        if start == stop:
+            return None
+        source = self._source_of(start)
+        if source.rank != self._rank or source.end < stop:
+            return None
+        first = source.start + (start - source.begin) // source.item_bytes
+        return self._own.read(source.piece, first, first + (stop - start) // source.item_bytes)
+
+    def _source_of(self, position: int) -> Source:
+        source = self._sources[bisect.bisect_right(self._begins, position) - 1]
+        if not source.begin <= position < source.end:
+            raise InternalError(f"nobody has byte {position} of the state")
+        return source
 
     def _ask(self, source: Source, first: int, last: int, into: bytearray) -> tuple[int, int]:
         tag = question_tag(self._asked[source.rank])
