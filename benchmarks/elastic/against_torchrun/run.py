@@ -126,7 +126,8 @@ def torchrun(
         command = [
             *hosts.inside(number), sys.executable, "-m", "torch.distributed.run", "--nnodes=2:3", "--nproc-per-node=1",
             "--max-restarts=100", "--rdzv-backend=c10d", f"--rdzv-endpoint={hosts.address_of(0)}:{PORT}",
-            "--rdzv-id=elastic", "--rdzv-conf=last_call_timeout=1", f"--local-addr={hosts.address_of(number)}",
+            "--rdzv-id=elastic", f"--rdzv-conf=last_call_timeout=1,is_host={int(number == 0)}",
+            f"--local-addr={hosts.address_of(number)}",
             str(DDP), "--told", str(logs[number]), *kept,
         ]  # fmt: skip
         with (folder / f"torchrun-{number}.said").open("ab") as said:

@@ -16,11 +16,16 @@ def train_data() -> TensorDataset:
     return TensorDataset(torch.randn(1024, INPUTS), torch.randint(0, CLASSES, (1024,)))
 
 
+def make_model() -> nn.Module:
+    """Return the net."""
+    hidden = [layer for _ in range(3) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
+    return nn.Sequential(nn.Linear(INPUTS, WIDTH), nn.ReLU(), *hidden, nn.Linear(WIDTH, CLASSES))
+
+
 def program() -> nfold.Program:
     """The program."""
-    hidden = [layer for _ in range(3) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
     return nfold.Program(
-        model=lambda: nn.Sequential(nn.Linear(INPUTS, WIDTH), nn.ReLU(), *hidden, nn.Linear(WIDTH, CLASSES)),
+        model=make_model,
         loss=nn.functional.cross_entropy,
         optimizer=lambda weights: torch.optim.SGD(weights, lr=0.01, momentum=0.9),
         train_data=train_data,

@@ -59,6 +59,8 @@ MOST_LOOKS = 25
 """So often that is waited for again where all that was seen is an echo, and the others could go on without its cause:
 how a process has ended its host may say late."""
 
+OF_STEPS = frozenset({"steps", "snapshot"})
+"""What ranks tell while they train."""
 BESIDE = frozenset({"paced", "built"})
 """What members without a rank do beside the steps of others, before they have one."""
 NO_CHECKPOINTS = "the run keeps no checkpoints, so nobody can go on from its state with other members"
@@ -97,6 +99,8 @@ class Coordinator:
         self._flow = self._run()
         self._over = self._trains = False
         self._looks_left = MOST_LOOKS
+        self._late: list[ev.Received] = []
+        """What ranks told of steps while all had their say about the generation's end."""
         self._hurt: set[int] = set()
         """Members that may still tell of a loss which is known already."""
 
@@ -157,6 +161,7 @@ class Coordinator:
             self._membership.take(ms.MemberFinished(said.member))
             self._postmortem.excuse((rank,))  # it may leave before the others have finished
         if self._postmortem.open:
+            self._late += [ev.Received(rank, said.message)] if kind in OF_STEPS else []
             return self._examine(said)
         if kind == "lacks":
             return ask_for(self._living, self._membership.ranks, said.member, said.message["number"])
@@ -258,8 +263,9 @@ class Coordinator:
         self._looks_left = MOST_LOOKS
         self._generations.enlist(self._membership.ranks)
         self._hurt = set(self._membership.ranks)
+        late, self._late = self._late, []
         released: list[cmd.ToShell] = [cmd.LetGo(number) for number in sorted(lost)]
-        return released + self._resume(lambda: self._flow.throw(RanksLost(hosts)))
+        return released + self._resume(lambda: self._flow.throw(RanksLost(hosts, late)))
 
     # The job, in order
 

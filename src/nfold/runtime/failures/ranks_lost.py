@@ -1,14 +1,18 @@
 """What ends a generation whose ranks are lost, where the others can go on without them."""
 
+from collections.abc import Sequence
+
 from nfold.errors import NfoldError
+from nfold.runtime.control import events as ev
 
 
 class RanksLost(NfoldError):
     """Some ranks are lost, and those that are left have their numbers already."""
 
-    def __init__(self, hosts: tuple[str, ...]) -> None:
+    def __init__(self, hosts: tuple[str, ...], late: Sequence[ev.Received] = ()) -> None:
         """Args:
         hosts: of those that are lost.
+        late: what ranks of the generation told of their steps while all had their say about its end.
         """
         super().__init__(f"{', '.join(hosts)} lost")
-        self.hosts = hosts
+        self.hosts, self.late = hosts, tuple(late)

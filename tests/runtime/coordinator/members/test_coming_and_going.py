@@ -581,6 +581,22 @@ def test_the_others_go_back_to_the_last_snapshot_that_all_had_taken():
     assert [(each.message["state"]["step"], StateHeader(each.blob).facts["step"]) for each in builds] == [(2, 2)] * 2
 
 
+def test_what_ranks_told_while_all_had_their_say_about_a_loss_counts():
+    """A host's end may be noticed long before its rank ends, which trains on with the others meanwhile."""
+    job = training(3, hosts=HostRange(1, 4), protect=2)
+    job.all_step(0, 1)
+    snapshot(job, 2)
+    job.fail(0, "PeerLost: it is gone", kind="PeerLost", is_echo=True, doing="until")
+    job.all_step(2, 3)
+    for rank in job.workers:
+        job.say(rank, "snapshot", step=4, seconds=0.01, rows=None, facts=held()["facts"])
+    lose(job, 2, 1)
+    job.all_say("abandoned", (0, 1))
+    states = [{"generation": 0, "step": 4, "told": held(), "others": []}]
+    *_, again, _ = job.all_say("recalled", (0, 1), states=states)
+    assert (again.next_step, again.turnover) == (4, Turnover(lost=("host-2",), steps_again=0, again_from="a snapshot"))
+
+
 def test_what_one_rank_has_alone_is_given_to_another_and_lost_only_with_both():
     job = training(3, hosts=HostRange(1, 4), protect=2)
     job.all_step(0)

@@ -11,17 +11,16 @@ from typing import Any, NamedTuple
 from nfold.core.cluster import Cluster
 from nfold.core.job import JobSettings, Known
 from nfold.core.members import NOBODY, SpeedShift, Turnover
-from nfold.core.plan import Plan
 from nfold.core.residency import PlacedData, SampleMove, Spans
 from nfold.core.text.units import duration, size
 from nfold.errors import ClusterError, PlanError
-from nfold.planning.choosing.strategies import AUTO
 from nfold.planning.residency.placed_chunks import check_least, check_whole_chunks
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, with_placed
 from nfold.runtime.coordinator.members.generation_end import GenerationEnd
 from nfold.runtime.coordinator.members.generations import Generations
 from nfold.runtime.coordinator.members.membership import Membership
+from nfold.runtime.coordinator.members.planned_aside import plan_for
 from nfold.runtime.coordinator.placing.beside_training import needed_by
 from nfold.runtime.coordinator.placing.living_data import Gathered, LivingData
 from nfold.runtime.coordinator.placing.move_orders import move_orders, moved_of
@@ -163,28 +162,18 @@ class PlacedRegrouping:
         check_least(data.runs, ready["batch_size"], known.graph, ready["seed"])  # before anything has moved for it
         nodes = tuple(known.cluster.node(name) for name in run.nodes)
         known = replace(known, cluster=replace(known.cluster, nodes=nodes))
-        chosen = self._plan(known, with_placed(ready, data.runs))
+        chosen, notes = plan_for(self._settings_of(known.cluster), known, with_placed(ready, data.runs))
+        self._requests.say(*map(cmd.Noted, notes))
         check_whole_chunks(chosen, run)
         return _Placement(data, replace(known, plan=chosen))
 
-    def _plan(self, known: Known, ready: Ready) -> Plan:
-        """Return the plan by the strategy that was asked for, or by any that can be had with so few."""
-        try:
-            return self._planning(known.cluster).plan(known, ready)
-        except PlanError as error:
-            if self._settings.strategy == AUTO:
-                raise
-            why = f"{self._settings.strategy} cannot be had with the {len(known.cluster.nodes)} that stay"
-            self._requests.say(cmd.Noted(f"note: {why}, so any other may follow: {error}"))
-            return self._planning(known.cluster, AUTO).plan(known, ready)
+    def _planning(self, cluster: Cluster) -> JobPlanning:
+        return JobPlanning(self._settings_of(cluster))
 
-    def _planning(self, cluster: Cluster, strategy: str | None = None) -> JobPlanning:
-        """Return the planning of a rank for each node of a cluster."""
+    def _settings_of(self, cluster: Cluster) -> JobSettings:
+        """Return the settings of a rank for each node of a cluster."""
         names = tuple(node.name for node in cluster.nodes)
-        strategy = strategy or self._settings.strategy
-        return JobPlanning(
-            replace(self._settings, workers=len(names), servers=0, cluster=cluster, nodes=names, strategy=strategy)
-        )
+        return replace(self._settings, workers=len(names), servers=0, cluster=cluster, nodes=names)
 
     # Moving
 

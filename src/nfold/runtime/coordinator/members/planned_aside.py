@@ -53,7 +53,7 @@ def plan_for(settings: JobSettings, known: Known, ready: Ready) -> tuple[Plan, t
 
     Args:
         settings: of the ranks that are planned for.
-        known: with the plan of those before them.
+        known: with the plan of those before them, if that may be asynchronous: then no other strategy follows.
         ready: what ranks told of the program.
 
     Raises:
@@ -63,7 +63,7 @@ def plan_for(settings: JobSettings, known: Known, ready: Ready) -> tuple[Plan, t
     try:
         return JobPlanning(settings).plan(now, ready), ()
     except PlanError as error:
-        if settings.strategy == AUTO or plan_of(known).asynchrony is not None:
+        if settings.strategy == AUTO or (known.plan is not None and known.plan.asynchrony is not None):
             raise
         told = (
             f"note: {settings.strategy} cannot be had with the {settings.world_size} that stay, so any other may "

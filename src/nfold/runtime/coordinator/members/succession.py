@@ -110,11 +110,12 @@ class Succession:
                 known, builds = yield from self._regrouping.follow(generation_end, self._as_seen(ready), done)
                 beginning = Beginning(known, ended, done, builds)
             except RanksLost as error:
-                loss = error if loss is None else RanksLost((*loss.hosts, *error.hosts))
+                loss = error if loss is None else RanksLost((*loss.hosts, *error.hosts), (*loss.late, *error.late))
 
     def _without(self, loss: RanksLost, beginning: Beginning, ready: Ready) -> Flow:
         """Go back to what was kept last, with those who are left; return what they begin with."""
         ranks = tuple(range(len(self._membership.ranks)))
+        self._take_late(loss)
         yield from self._generations.sever(ranks)
         self._note_kept()
         done = max(beginning.next_step, self._progress.done if self._progress is not None else 0)
@@ -132,6 +133,12 @@ class Succession:
         known = replace(beginning.known, cluster=self._speeds.in_cluster(beginning.known.cluster))
         known, builds = yield from self._regrouping.without(turnover, known, self._as_seen(ready), step)
         return Beginning(known, header, step, builds)
+
+    def _take_late(self, loss: RanksLost) -> None:
+        """Take in what ranks told of the generation that has ended: the newest state may be known only by that."""
+        for each in loss.late if self._progress is not None else ():
+            self._requests.say(*self._progress.take(each))
+            self._protection.note(each.rank, each.message)
 
     def _last_file(self) -> Flow:
         """Return header and steps of the checkpoint that was kept last; without one, of what the run began with."""

@@ -78,14 +78,20 @@ class Protection:
             message: what it tells, and after how many steps.
             step_s: of a step; None: not known yet.
         """
-        if message["is"] != "snapshot" or self._membership.generation is None:
+        state = self.note(rank, message)
+        if state is None:
             return []
-        label = (self._membership.generation.number, message["step"])
-        state = self._ledger.take(label, self._members, self._members[rank], message)
         self._is_other |= message["rows"] is not None
         if message["seconds"]:
             self._cost_s = min(message["seconds"], self._cost_s or message["seconds"])
         return self._order(state, step_s) if state.is_whole else []
+
+    def note(self, rank: int, message: Mapping[str, Any]) -> ToldState | None:
+        """Take in what a rank tells of a snapshot; return what all have told of that one, None if it tells of none."""
+        if message["is"] != "snapshot" or self._membership.generation is None:
+            return None
+        label = (self._membership.generation.number, message["step"])
+        return self._ledger.take(label, self._members, self._members[rank], message)
 
     def _order(self, state: ToldState, step_s: float | None) -> list[cmd.Command]:
         shipped = self._buddies(state)
