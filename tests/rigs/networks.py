@@ -99,7 +99,7 @@ def _remove(owner: int, num_hosts: int) -> None:
         for pid in there.stdout.split():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
-        # A namespace goes when the kernel finds time for it, and its card with it: the next rig may want the name before.
+        # A namespace and its card go when the kernel finds time for it: the next rig may want the name before that.
         subprocess.run(["ip", "link", "del", f"{_bridge(owner)}v{number}"], capture_output=True, check=False)
         subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
     subprocess.run(["ip", "link", "del", _bridge(owner)], capture_output=True, check=False)
