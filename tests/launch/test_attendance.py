@@ -35,6 +35,7 @@ def test_who_is_there_at_first(texts, hosts, first):
     [
         ((), "1:8", "--nodes 1:8: the cluster has 4 nodes, and each has one rank. Use --nodes 1:4, or add nodes"),
         ((), "6:8", "Use --nodes 4:4"),
+        (tuple(f"join n-{number}@5s" for number in range(4)), "1:4", "come by a fault. Let fewer join later."),
         (("join n-1@5s", "join n-0@5s"), "3:4", "2 nodes would be there at the start, since n-0, n-1 come by a fault"),
         (("kill n-1@3s", "leave n-1@5s"), "1:4", "'leave n-1@5s': n-1 is not among the nodes that take part by then"),
         (("leave n-3@3s",), "1:3", "n-3 is not among the nodes that take part by then; these are: n-0, n-1, n-2."),

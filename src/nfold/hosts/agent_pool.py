@@ -105,7 +105,7 @@ class AgentPool:
                 self._changed.notify_all()
                 return None
             place = place_of(hello, self._agents)
-            name = unique_name(name, (*self._agents.values(), *self.lost))
+            name = unique_name(name, {agent.name for agent in (*self._agents.values(), *self.lost)})
             now = time.time()
             agent = self._agents[place] = HostAgent(
                 place, name, facts, channel, channel.far_host, facts.time_s - now, launched_at=now - facts.age_s
@@ -266,15 +266,18 @@ class AgentPool:
             return frozenset(self._come)
 
     def next_ready(self) -> HostAgent:
-        """Return the first of the agents that came later, hold the program and have no member yet.
+        """Return the first of the agents that came later, hold the program and were not returned yet.
 
         Raises:
-            ClusterError: there is none.
+            ClusterError: there is none, or it has gone since, or is about to.
         """
         with self._changed:
             if not self._ready:
                 raise ClusterError("no host waits for a member: the job has one on each of its hosts")
-            return self._ready.popleft()
+            agent = self._ready.popleft()
+            if agent.gone or agent.is_leaving or agent.is_dismissed:
+                raise ClusterError(f"{agent.name} has gone, or leaves, before it had a member")
+            return agent
 
     def ended(self, member: int, timeout_s: float) -> str | None:
         """Return how a member ended, or None while it runs; waits up to `timeout_s` for it to end."""
@@ -305,8 +308,6 @@ class AgentPool:
         with self._changed:
             agent.is_leaving = True
             members = [member for member, home in self._homes.items() if home is agent]
-            if agent in self._ready:
-                self._ready.remove(agent)
         for member in members:
             self._changes.leaves(member, why)
         if not members:
@@ -347,8 +348,6 @@ class AgentPool:
             is_expected = self._is_closed or agent.is_dismissed
             if (not self._is_complete or agent.is_dismissed) and self._agents.get(agent.place) is agent:
                 del self._agents[agent.place]
-            if agent in self._ready:
-                self._ready.remove(agent)
             lost = [] if is_expected else [member for member, home in self._homes.items() if home is agent]
             agent.is_taken = not self._is_closed and (agent.is_taken or not is_expected)
             self.lost += [] if is_expected else [agent]

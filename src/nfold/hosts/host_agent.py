@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 import queue
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from nfold.core import codec
@@ -85,9 +85,8 @@ def place_of(hello: Message, taken: Collection[int]) -> int:
     return hello["place"] if hello["place"] is not None else next(n for n in itertools.count() if n not in taken)
 
 
-def unique_name(name: str, others: Iterable[HostAgent]) -> str:
+def unique_name(name: str, taken: Collection[str]) -> str:
     """Return the name of a host, with a number behind it where others are called so."""
-    taken = {agent.name for agent in others}
     numbered = (f"{name}-{number}" for number in itertools.count(2))
     return name if name not in taken else next(each for each in numbered if each not in taken)
 

@@ -7,6 +7,7 @@ import pytest
 
 from nfold.core.options.host_range import HostRange
 from nfold.errors import ClusterError
+from nfold.hosts.host_agent import RETURNED
 from nfold.hosts.manager import PlaceState
 from nfold.verbs.ranks.host_scaling import Scaling
 from nfold.verbs.ranks.replacing import MOST_IN_A_ROW, Replacing
@@ -33,8 +34,9 @@ class Manager:
 
     title = "Slurm"
 
-    def __init__(self, refuses: bool = False, replaces: bool = True) -> None:
+    def __init__(self, refuses: bool = False, replaces: bool = True, release_fails: bool = False) -> None:
         self.asked, self.released, self._refuses, self.replaces = [], [], refuses, replaces
+        self._release_fails = release_fails
 
     def states(self) -> list[PlaceState]:
         stages = ("starting", "running", "waiting")
@@ -46,7 +48,9 @@ class Manager:
         self.asked.append(count)
 
     def release(self, place: int) -> None:
-        self.released.append(place)
+        if self._release_fails:
+            raise ClusterError("it does not answer")
+        self.released.append(next(state.place for state in self.states() if state.place == place))
 
 
 @pytest.mark.parametrize(
@@ -78,13 +82,15 @@ def test_nobody_can_be_asked_for_hosts_that_join_by_hand():
     assert scaling.answer("-1") == "b to leave after the step under way"
 
 
-TAKEN = SimpleNamespace(name="c", place=7, is_placed=True)
+TAKEN = SimpleNamespace(name="c", place=1, is_placed=True)
 
 
-def test_another_host_is_asked_for_in_place_of_one_that_was_taken_away():
-    manager = Manager()
-    told = Scaling(HostRange(1, 5), Pool(), manager, None, by_hand=False).replace(TAKEN)
-    assert (told, manager.asked, manager.released) == ("another host of Slurm is asked for in place of c", [1], [7])
+@pytest.mark.parametrize(("place", "released"), [(1, [1]), (RETURNED + 1, [])], ids=["its own", "an earlier command's"])
+def test_another_host_is_asked_for_in_place_of_one_that_was_taken_away(place, released):
+    manager, agent = Manager(), SimpleNamespace(name="c", place=place, is_placed=True)
+    told = Scaling(HostRange(1, 5), Pool(), manager, None, by_hand=False).replace(agent)
+    assert told == "another host of Slurm is asked for in place of c"
+    assert (manager.asked, manager.released) == ([1], released)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +98,7 @@ def test_another_host_is_asked_for_in_place_of_one_that_was_taken_away():
     [
         (3, Manager(), TAKEN),
         (5, Manager(replaces=False), TAKEN),
-        (5, Manager(), SimpleNamespace(name="c", place=7, is_placed=False)),
+        (5, Manager(), SimpleNamespace(name="c", place=1, is_placed=False)),
     ],
     ids=["as many as may be there", "a manager that has no other", "it joined by hand"],
 )
@@ -101,10 +107,14 @@ def test_nobody_is_asked_for(most, manager, agent):
     assert manager.asked == []
 
 
-def test_a_manager_that_has_no_other_is_quoted():
-    assert Scaling(HostRange(1, 5), Pool(), Manager(refuses=True), None, by_hand=False).replace(TAKEN) == (
-        "note: no host can be asked for in place of c: no more than three"
-    )
+@pytest.mark.parametrize(
+    ("manager", "why"),
+    [(Manager(refuses=True), "no more than three"), (Manager(release_fails=True), "it does not answer")],
+    ids=["it has no other", "it takes none back"],
+)
+def test_a_manager_that_gives_no_other_is_quoted(manager, why):
+    scaling = Scaling(HostRange(1, 5), Pool(), manager, None, by_hand=False)
+    assert scaling.replace(TAKEN) == f"note: no host can be asked for in place of c: {why}"
 
 
 def test_hosts_that_end_one_after_the_other_are_not_replaced_for_ever():

@@ -1,16 +1,20 @@
 """What a run leaves in its folder when something goes wrong."""
 
+import resource
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from nfold.core import codec
 from nfold.core.codec import CodecError
+from nfold.core.member_event import MemberEvent
 from nfold.core.run_state import RunState
 from nfold.errors import CheckpointError, PlanError
 from nfold.verbs.run_folder import history
 from nfold.verbs.run_folder.folder import RunFolder
+from nfold.verbs.run_folder.whole_lines import append_lines
 
 
 class CutOff:
@@ -92,3 +96,37 @@ def test_a_state_of_somebody_else_is_left_alone(tmp_path):
     (tmp_path / "state.json").write_text('{"phase": "failed"}')
     with pytest.raises(PlanError, match=r"it holds state\.json"):
         RunFolder.create(tmp_path, "digits")
+
+
+EVENT = MemberEvent(at=1.0, kind="join", who="n1", step=3, ranks=2, pause_s=0.5)
+
+
+def test_a_row_replaces_half_of_one_that_a_killed_writer_left(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.append_event(EVENT)
+    whole = (tmp_path / "events.jsonl").read_bytes()
+    for end in range(len(whole)):
+        (tmp_path / "events.jsonl").write_bytes(whole + whole[:end])
+        folder.append_event(replace(EVENT, who="n2"))
+        assert [event.who for event in folder.events()] == ["n1", "n2"]
+
+
+def test_a_disk_that_is_full_takes_no_half_of_a_line(tmp_path):
+    path = tmp_path / "events.jsonl"
+    append_lines(path, b"1\n")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6, before[1]))
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            append_lines(path, b"23456789\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert path.read_bytes() == b"1\n"
+
+
+def test_a_damaged_row_is_named(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.append_event(EVENT)
+    append_lines(tmp_path / "events.jsonl", b'{"schema": {"schema":\n')
+    with pytest.raises(CodecError, match=r"events\.jsonl, line 2: not JSON: .* Remove that line"):
+        folder.events()

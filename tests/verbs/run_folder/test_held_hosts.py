@@ -1,12 +1,15 @@
 """How the hosts of a run are found again, as its folder says."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
+from nfold.core.options.run_options import OPTIONS
 from nfold.errors import PlanError
+from nfold.verbs.run_folder import held_hosts
 from nfold.verbs.run_folder.files import HELD
-from nfold.verbs.run_folder.held_hosts import HeldHosts, forget_held, read_held, save_held
+from nfold.verbs.run_folder.held_hosts import KEPT, HeldHosts, forget_held, read_held, save_held
 
 HOSTS = HeldHosts(host="10.0.0.1", port=7001, token="secret", hold_s=30.0, nodes="2:8", on=None, listen="10.0.0.1:0")
 
@@ -25,10 +28,37 @@ def test_only_its_owner_reads_it(tmp_path):
 
 
 def test_the_next_command_listens_where_the_one_before_did():
-    assert HOSTS.wishes == {
-        "on": None, "nodes": "2:8", "listen": "10.0.0.1:7001", "port": 7001, "hold_for": 30.0
-    }  # fmt: skip
+    where = {"on": None, "nodes": "2:8", "listen": "10.0.0.1:7001", "port": 7001, "hold_for": 30.0}
+    assert {name: value for name, value in HOSTS.wishes.items() if name not in KEPT} == where
     assert replace(HOSTS, on="local", listen=None).wishes["listen"] is None
+
+
+def test_hosts_are_asked_for_again_as_they_were(tmp_path):
+    asked = {"cpus": 4, "gang": False, "hosts_for": 3600.0, "hosts_within": 90.0, "protect": "20", "hosts_last": 7200.0}
+    save_held(tmp_path, replace(HOSTS, python="/opt/python", **asked))
+    found = read_held(tmp_path)
+    assert {name: found.wishes[name] for name in KEPT} == {"python": "/opt/python", **asked}
+    assert OPTIONS.keys() >= set(KEPT)
+
+
+def test_what_an_earlier_version_wrote_down_is_read_too(tmp_path):
+    save_held(tmp_path, HOSTS)
+    path = tmp_path / HELD
+    written = json.loads(path.read_text())
+    path.write_text(json.dumps({name: value for name, value in written.items() if name not in KEPT}))
+    assert read_held(tmp_path) == HOSTS
+
+
+def test_one_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeypatch):
+    def break_off(path, text):
+        path.write_text(text[:9])
+        raise OSError("no room")
+
+    save_held(tmp_path, HOSTS)
+    monkeypatch.setattr(held_hosts, "write_owned", break_off)
+    with pytest.raises(OSError, match="no room"):
+        save_held(tmp_path, replace(HOSTS, hold_s=1.0))
+    assert read_held(tmp_path) == HOSTS
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ class BestSoFar:
     """Remembers the best value of a metric from evaluation to evaluation."""
 
     def __init__(self, keep: Keep | None, value: float | None) -> None:
-        self.keep, self._value = keep, value
+        self.keep, self._value, self._before = keep, value, value
 
     def take(self, step: int, metrics: Mapping[str, float]) -> dict[str, Any] | None:
         """Take in an evaluation's metrics.
@@ -96,5 +96,9 @@ class BestSoFar:
         """
         if self.keep is None or not self.keep.beats(metrics.get(self.keep.metric, float("nan")), self._value):
             return None
-        self._value = metrics[self.keep.metric]
+        self._before, self._value = self._value, metrics[self.keep.metric]
         return {"step": step, "metric": self.keep.metric, "value": self._value}
+
+    def forget_last(self) -> None:
+        """Take back the last evaluation that was the best so far: its model was lost before it was kept."""
+        self._value = self._before

@@ -120,13 +120,13 @@ class Agent:
 
     def _serve(self) -> int | None:
         """Obey one coordinator; return the exit code, None where its connection has ended."""
-        Heartbeat(self._channel)
         settings = self._settings
         facts = facts_of_this_host(sys.executable, settings.most_cores, settings.most_memory_bytes)
         told: Message = {"place": settings.place, "name": settings.name, "facts": codec.encode(facts)}
         told |= {"returns": self._holding.has_lost, "members": sorted(self._members)}
         try:
             self._send("agent", **told)
+            Heartbeat(self._channel)  # not before: who listens waits for the facts first
             while True:
                 order, blob = self._channel.receive()
                 self._holding.heard()

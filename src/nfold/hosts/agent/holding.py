@@ -22,6 +22,8 @@ class Holding:
         self._dial, self._clock = dial, clock
         self._for_s, self._resume = 0.0, ""
         self._deadline_s: float | None = None
+        self._is_told = False
+        """Whether people know that it holds, which it tells once for each coordinator that lets it."""
         self._is_over = threading.Event()
         self.has_lost = False
         """Whether a coordinator has gone."""
@@ -33,7 +35,7 @@ class Holding:
 
     def allow(self, for_s: float, resume: str) -> None:
         """Wait for so many seconds, whenever the coordinator is lost from now on; `resume` is what to type then."""
-        self._for_s, self._resume = for_s, resume
+        self._for_s, self._resume, self._is_told = for_s, resume, False
 
     def heard(self) -> None:
         """Take note of an order: whoever gives it is there."""
@@ -48,13 +50,21 @@ class Holding:
         self.has_lost = True
         if self.is_possible and self._deadline_s is None and not self._is_over.is_set():
             self._deadline_s = self._clock() + self._for_s
-            _tell(f"the command of the run is gone; its ranks here hold for {seconds(self._for_s)}. {self._resume}")
+            self._tell_once()
         while self._deadline_s is not None and self._clock() < self._deadline_s and not self._is_over.wait(RETRY_S):
             with contextlib.suppress(ChannelClosed):
-                return self._dial()
+                channel = self._dial()
+                if not self._is_over.is_set():
+                    return channel
+                channel.close()
         if self.is_possible:
             _tell("holds no longer: the ranks here end")
         return None
+
+    def _tell_once(self) -> None:
+        if not self._is_told:
+            self._is_told = True
+            _tell(f"the command of the run is gone; its ranks here hold for {seconds(self._for_s)}. {self._resume}")
 
 
 def _tell(text: str) -> None:

@@ -37,10 +37,10 @@ def check_attendance(nodes: Sequence[str], faults: Sequence[Fault], hosts: HostR
             f"Use --nodes {min(hosts.least, most)}:{most}, or add nodes to its file."
         )
     if len(first) < hosts.least:
+        lower = f"Use --nodes {len(first)}:{hosts.most}, or let fewer join later." if first else "Let fewer join later."
         raise PlanError(
             f"--nodes {hosts}: {count(len(first), 'node')} would be there at the start, since "
-            f"{', '.join(sorted(_later(faults)))} come by a fault. Use --nodes {len(first) or 1}:{hosts.most}, or let "
-            "fewer join later."
+            f"{', '.join(sorted(_later(faults)))} come by a fault. {lower}"
         )
     for fault, here in _presence(first, faults):
         if why := _objection(fault, here, hosts):

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 HELLO_TIMEOUT_S = 5.0
 EAR_TIMEOUT_S = 2.0
 HOW_IT_ENDED = "closed its connection"
+ANOTHER_PORT = "Use another --port, or leave it out to take any free one."
 MOST_REFUSALS = 20
 """Told of one by one: who knocks for ever shall not fill a disk."""
 
@@ -88,6 +89,7 @@ class SocketControlServer:
         tell: Tell,
         spools: "Spools | None" = None,
         agents: TakeAgent | None = None,
+        advice: str = ANOTHER_PORT,
     ) -> None:
         """Listen on a host's port, or where the host is the path of a Unix socket, on that.
 
@@ -100,6 +102,7 @@ class SocketControlServer:
             tell: is given a line for the log about each of the first strangers, from a thread of the server's.
             spools: take the files that members send; None where nothing is kept.
             agents: is given the connection of each agent that knows the token; None: none is let in.
+            advice: what to do where it cannot listen.
 
         Raises:
             ClusterError: the port is in use, or the address is not ours.
@@ -108,8 +111,7 @@ class SocketControlServer:
             self._listener = _listen_on_path(host) if is_path(host) else socket.create_server((host, port), backlog=128)
         except OSError as error:
             raise ClusterError(
-                f"the coordinator cannot listen on {host}, port {port}: {error.strerror or error}. "
-                "Use another --port, or leave it out to take any free one."
+                f"the coordinator cannot listen on {host}, port {port}: {error.strerror or error}. {advice}"
             ) from error
         self.host, self.port = host, 0
         if not is_path(host):
@@ -280,6 +282,10 @@ def _listen_on_path(path: str) -> socket.socket:
     return listener
 
 
+_CUT_SHORT = frozenset({"abandoned", "failed"})
+"""What a member says that sends no more of a file."""
+
+
 def listen(
     member: int,
     channel: ControlChannel,
@@ -305,7 +311,9 @@ def listen(
                     spools.add(member, message["of"], blob)
         elif message != ALIVE:
             file = None
-            if spools is not None and message.get("has_file"):
+            if spools is not None and message["is"] in _CUT_SHORT:
+                spools.drop(member)
+            elif spools is not None and message.get("has_file"):
                 with channel.busy():
                     file = spools.end(member)
             if message["is"] == "listening":

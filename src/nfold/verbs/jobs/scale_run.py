@@ -28,7 +28,8 @@ def scale(named: str | None, asked: str) -> str:
     refuse_elsewhere(run, f"scale {run.number} {asked}")
     answer = request(run.pid, run.folder, asked)
     if answer is None:
-        raise PlanError(f"the hosts of run {run.number} stay the same: it was begun without --nodes MIN:MAX.")
+        why = "it was begun without --nodes MIN:MAX, or they are emulated"
+        raise PlanError(f"the hosts of run {run.number} stay the same: {why}.")
     if answer.startswith(REFUSED):
         raise PlanError(f"run {run.number} {answer}.")
     return f"run {run.number}: {answer}."

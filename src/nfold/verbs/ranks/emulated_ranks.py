@@ -41,6 +41,7 @@ class EmulatedRanks:
         """Node of each member; those that have left among them."""
         self._ready = deque[str]()
         """Nodes that have come and have no member yet."""
+        self._say = say
         self._faults = FaultClock(faults, box, say, warn=self.warn)
 
     @property
@@ -71,8 +72,10 @@ class EmulatedRanks:
         here = tuple(member for member, node in tuple(self._homes.items()) if node == fault.node)
         if fault.verb == "kill":
             self._events.put(ev.KillAnnounced(here, fault.text))
-        elif fault.verb == "leave":
+        elif fault.verb == "leave" and here:
             self._events.put(ev.ReleaseWanted(here[-1]))
+        elif fault.verb == "leave":
+            self._say(f"note: --fault {fault.text!r}: {fault.node} has joined only just now, and does not leave")
         elif fault.verb == "join":
             self._ready.append(fault.node)
             self._events.put(ev.HostReady(at_own_speed(self._box.cluster).node(fault.node)))

@@ -29,13 +29,17 @@ class Scaling:
         with self._lock:
             if not (self._manager.replaces and agent.is_placed):
                 return ""
-            self._manager.release(agent.place)
-            if len(self._pool.here()) + len(self._waiting()) >= self._hosts.most:
-                return ""
             try:
-                self._manager.start(self._call, 1)
+                return self._replace(agent)
             except ClusterError as error:
                 return f"note: no host can be asked for in place of {agent.name}: {error}"
+
+    def _replace(self, agent: HostAgent) -> str:
+        if any(state.place == agent.place for state in self._manager.states()):  # else another command asked for it
+            self._manager.release(agent.place)
+        if len(self._pool.here()) + len(self._waiting()) >= self._hosts.most:
+            return ""
+        self._manager.start(self._call, 1)
         return f"another host of {self._manager.title} is asked for in place of {agent.name}"
 
     def answer(self, asked: str) -> str:

@@ -157,7 +157,10 @@ def typed(source: ProgramSource | Program, options: Options, folder: RunFolder |
     file = options.cluster_file
     if options.emulated is not None and not file and folder is not None:
         file = str(folder.path / EMULATED)
-    return f"{script} --emulate {shlex.quote(file)}{kept}" if file else f"{script}{kept}"
+    if not file:
+        return f"{script}{kept}"
+    nodes = f" --nodes {options.hosts}" if options.hosts is not None else ""
+    return f"{script} --emulate {shlex.quote(file)}{nodes}{kept}"
 
 
 def judged_change(outcome: RunOutcome) -> tuple[LinksChanged | None, float]:

@@ -12,8 +12,12 @@ from typing import Any
 
 from nfold.core import codec
 from nfold.errors import PlanError
+from nfold.runtime.control.spool import PARTIAL, Arrived
 from nfold.transport.connecting.token_file import refuse_shared, write_owned
 from nfold.verbs.run_folder.files import HELD
+
+KEPT = ("python", "cpus", "gang", "hosts_for", "hosts_within", "protect", "hosts_last")
+"""Options of hosts that are asked for again as they were; None: an earlier version did not write them down."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,12 +34,20 @@ class HeldHosts:
     """MIN:MAX."""
     on: str | None
     listen: str | None
+    python: str | None = None
+    cpus: int | None = None
+    gang: bool | None = None
+    hosts_for: float | str | None = None
+    hosts_within: float | str | None = None
+    protect: str | int | None = None
+    hosts_last: float | str | None = None
 
     @property
     def wishes(self) -> dict[str, Any]:
         """The options that ask for them again."""
         listen = None if self.listen is None else f"{self.host}:{self.port}"
-        return {"on": self.on, "nodes": self.nodes, "listen": listen, "port": self.port, "hold_for": self.hold_s}
+        there = {"on": self.on, "nodes": self.nodes, "listen": listen, "port": self.port, "hold_for": self.hold_s}
+        return there | {name: getattr(self, name) for name in KEPT}
 
     def are_asked_for(self, asked: Mapping[str, Any]) -> bool:
         """Whether somebody who goes on with the run wants these hosts, and no others."""
@@ -45,12 +57,14 @@ class HeldHosts:
 
 
 def save_held(folder: Path, held: HeldHosts) -> None:
-    """Write it down.
+    """Write it down, whole or not at all.
 
     Raises:
         OSError: it cannot be written.
     """
-    write_owned(folder / HELD, f"{codec.dumps(held, indent=1)}\n")
+    half, text = folder / f"{HELD}{PARTIAL}", f"{codec.dumps(held, indent=1)}\n"
+    write_owned(half, text)
+    Arrived(half, len(text)).put(folder / HELD)
 
 
 def read_held(folder: Path) -> HeldHosts | None:

@@ -1,13 +1,12 @@
 """A file of one JSON object a line, which may end in half of one if its writer was killed."""
 
-import errno
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from nfold.core.codec import CodecError
+from nfold.verbs.run_folder.whole_lines import append_lines
 
 _KINDS = {"step": (int,), "epoch": (int,), "loss": (int, float), "metrics": (dict,)}
 """What every entry has; `at_s` came later."""
@@ -20,11 +19,7 @@ def append(path: Path, entries: list[dict[str, Any]]) -> None:
         OSError: the disk is full, or the folder is gone; none of the lines is left, nor half of one.
     """
     lines = "".join(json.dumps(entry, allow_nan=False) + "\n" for entry in entries).encode()
-    with open(path, "ab", buffering=0) as file:
-        begin = file.tell()
-        if file.write(lines) < len(lines):
-            file.truncate(begin)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    append_lines(path, lines)
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:

@@ -4,10 +4,11 @@ import shlex
 from collections.abc import Callable
 
 from nfold.errors import PlanError
-from nfold.verbs.options.option_checks import Options, Wishes
+from nfold.verbs.options.option_checks import Options, Wishes, whole_numbers
 from nfold.verbs.ranks.remote_hosts import RemoteHosts
+from nfold.verbs.run_folder.files import HELD
 from nfold.verbs.run_folder.folder import RunFolder
-from nfold.verbs.run_folder.held_hosts import HeldHosts, forget_held, read_held, save_held
+from nfold.verbs.run_folder.held_hosts import KEPT, HeldHosts, forget_held, read_held, save_held
 from nfold.verbs.running.reunite import reunite
 
 NOBODY: tuple[None, tuple[str, ...]] = (None, ())
@@ -25,11 +26,12 @@ def hold(options: Options, hosts: RemoteHosts, folder: RunFolder, say: Callable[
         nodes=str(options.hosts),
         on=options.on,
         listen=options.listen,
+        **{name: getattr(options, name) for name in KEPT},
     )
     try:
         save_held(folder.path, held)
     except OSError as error:
-        say(f"note: hosts end with this command and do not hold: cannot write {error.filename}: {error.strerror}")
+        say(f"note: hosts end with this command and do not hold: cannot write {folder.path / HELD}: {error.strerror}")
         return
     hosts.pool.hold(f"On the machine of the run: nfold resume {shlex.quote(str(folder.path.absolute()))}")
 
@@ -50,7 +52,7 @@ def hosts_back(
         NfoldError: as `reunite` does.
     """
     held = read_held(folder.path)
-    if held is not None and held.are_asked_for(wishes) and (back := reunite(folder, held, say)):
+    if held is not None and held.are_asked_for(wishes) and (back := _reunite(folder, held, wishes, say)):
         return held, back
     forget_held(folder.path)
     if must_hold:
@@ -59,3 +61,8 @@ def hosts_back(
             f"over. Go on from its last checkpoint: {folder.resume_command}"
         )
     return NOBODY
+
+
+def _reunite(folder: RunFolder, held: HeldHosts, wishes: Wishes, say: Callable[[str], None]) -> tuple[str, ...]:
+    total_steps = whole_numbers(wishes).get("steps") or folder.record().total_steps
+    return reunite(folder, held, say, total_steps=total_steps)

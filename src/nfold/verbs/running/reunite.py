@@ -16,12 +16,13 @@ from typing import Any
 
 from nfold.core.text.units import count, seconds
 from nfold.errors import PlanError
+from nfold.hosts.host_agent import unique_name
 from nfold.launch.output import Output
 from nfold.runtime.control import events as ev
-from nfold.runtime.control.channel import ChannelClosed, SocketChannel
+from nfold.runtime.control.channel import ChannelClosed, Message, SocketChannel
 from nfold.runtime.control.control_server import SocketControlServer
 from nfold.runtime.coordinator.reunion import Kept, NotKept, Reunion, RunSoFar
-from nfold.verbs.run_folder.files import CHECKPOINT
+from nfold.verbs.run_folder.files import CHECKPOINT, HELD
 from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.run_folder.held_hosts import HeldHosts
 
@@ -38,7 +39,7 @@ class ComingBack:
         output: takes what members print.
         """
         self._output = output
-        self._changed = threading.Condition()
+        self._lock, self._is_over = threading.Lock(), False
         self._agents: dict[str, tuple[SocketChannel, list[int]]] = {}
         self.expect: Callable[[int], object] = lambda member: None
         """Is told of each member that runs on one of their hosts."""
@@ -46,7 +47,7 @@ class ComingBack:
     @property
     def names(self) -> tuple[str, ...]:
         """The hosts that are back."""
-        with self._changed:
+        with self._lock:
             return tuple(self._agents)
 
     def take(self, channel: SocketChannel, who: str) -> None:
@@ -54,20 +55,34 @@ class ComingBack:
         del who
         with contextlib.suppress(ChannelClosed):
             hello, _ = channel.receive()
-            name = hello["name"] or hello["facts"]["host"]
-            with self._changed:
-                self._agents[name] = (channel, hello["members"])
-            for member in hello["members"]:
-                self.expect(member)
+            if name := self._admit(hello, channel):
+                self._hear(channel, name)
+        channel.close()
+
+    def _admit(self, hello: Message, channel: SocketChannel) -> str:
+        """Take note of an agent; return what its host is called here, or nothing where nobody is taken in any more."""
+        with self._lock:
+            if self._is_over:
+                return ""
+            name = unique_name(hello["name"] or hello["facts"]["host"], self._agents)
+            self._agents[name] = (channel, hello["members"])
+        for member in hello["members"]:
+            self.expect(member)
+        return name
+
+    def _hear(self, channel: SocketChannel, name: str) -> None:
+        try:
             while True:
                 message, blob = channel.receive()
                 if message["is"] == "output":
                     self._output.add(message["member"], blob, name)
-        channel.close()
+        finally:
+            with self._lock:
+                del self._agents[name]
 
     def end_members(self) -> None:
         """Let all members end: what they held is not needed any more."""
-        with self._changed:
+        with self._lock:
             for channel, members in self._agents.values():
                 with contextlib.suppress(ChannelClosed):
                     for member in members:
@@ -75,14 +90,15 @@ class ComingBack:
 
     def end(self) -> None:
         """Let agents end: there is nothing left to do."""
-        with self._changed:
+        with self._lock:
             for channel, _ in self._agents.values():
                 with contextlib.suppress(ChannelClosed):
                     channel.send({"do": "stop", "grace_s": 0.0})
 
     def hang_up(self) -> None:
-        """Let agents dial again."""
-        with self._changed:
+        """Let agents dial again, also those that come from now on."""
+        with self._lock:
+            self._is_over = True
             for channel, _ in self._agents.values():
                 channel.close()
 
@@ -92,6 +108,7 @@ def reunite(
     held: HeldHosts,
     say: Callable[[str], None],
     *,
+    total_steps: int,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[str, ...]:
     """Keep what the ranks of a run hold; return the hosts that are back.
@@ -100,43 +117,79 @@ def reunite(
         folder: of the run, locked.
         held: its hosts.
         say: is given lines for the user.
+        total_steps: that the run is to have: hosts are told to end where all are kept.
         clock: gives seconds.
 
     Raises:
         ClusterError: their port is in use.
         CheckpointError: what they hold cannot be written.
-        KeyboardInterrupt: Ctrl-C; hosts hold on.
+        KeyboardInterrupt: Ctrl-C; the hosts that are back are told to end.
     """
     events: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
     with contextlib.ExitStack() as ending:
         output = Output(folder.log)
         ending.callback(output.close)
         back = ComingBack(output)
-        server = SocketControlServer(
-            held.host,
-            held.port,
-            held.token,
-            events,
-            lambda member: None,
-            tell=folder.append_log,
-            spools=folder.spools(),
-            agents=back.take,
-        )
-        back.expect = server.expect_again
+        server = _listen(folder, held, events, back)
         ending.callback(server.close)
         ending.callback(back.hang_up)
         so_far = _so_far(folder)
         say(f"waiting for {count(so_far.plan.world_size, 'host')} of the run to dial in again")
-        result = _play(Reunion(so_far), back, server, events, clock)
-        if isinstance(result, Kept):
-            _keep(folder, result)
-            say(f"{', '.join(back.names)} held, and the run goes on from step {result.step}")
-        elif back.names:
-            say(f"note: {', '.join(back.names)} held, but nobody can go on from what ranks held there: {result.why}")
-        back.end_members()
-        if isinstance(result, Kept) and result.step >= folder.record().total_steps:
+        try:
+            result = _play(Reunion(so_far), back, server, events, clock)
+            names = back.names
+            _settle(result, folder, ", ".join(names), say)
+        except KeyboardInterrupt as stop:
+            told = _told_of_end(back.names)
             back.end()
-        return back.names
+            raise KeyboardInterrupt(told) from stop
+        back.end_members()
+        if _is_complete(folder, total_steps):
+            back.end()
+        return names
+
+
+def _listen(
+    folder: RunFolder, held: HeldHosts, events: "queue.SimpleQueue[ev.Event]", back: ComingBack
+) -> SocketControlServer:
+    """Listen where the command did that is gone."""
+    server = SocketControlServer(
+        held.host,
+        held.port,
+        held.token,
+        events,
+        lambda member: None,
+        tell=folder.append_log,
+        spools=folder.spools(),
+        agents=back.take,
+        advice=(
+            "The hosts that hold dial there and nowhere else, so this is for the machine of the run. End the process "
+            f"that has the port, or remove {folder.path / HELD} and go on from the last checkpoint: "
+            f"{folder.resume_command}"
+        ),
+    )
+    back.expect = server.expect_again
+    return server
+
+
+def _settle(result: Kept | NotKept, folder: RunFolder, names: str, say: Callable[[str], None]) -> None:
+    """Write down what ranks held, where anybody can go on from it, and say so."""
+    if isinstance(result, Kept):
+        write_down(folder, result)
+        say(f"{names} held, and the run goes on from step {result.step}")
+    elif names:
+        say(f"note: {names} held, but nobody can go on from what ranks held there: {result.why}")
+
+
+def _told_of_end(names: tuple[str, ...]) -> str:
+    if not names:
+        return "No host was back yet, so all hold until their time is over."
+    return f"{', '.join(names)} told to end. Hosts that were not back yet hold until their time is over."
+
+
+def _is_complete(folder: RunFolder, total_steps: int) -> bool:
+    checkpoint = folder.checkpoint()
+    return checkpoint is not None and checkpoint.step >= total_steps
 
 
 def _play(
@@ -183,8 +236,13 @@ def _so_far(folder: RunFolder) -> RunSoFar:
     )
 
 
-def _keep(folder: RunFolder, kept: Kept) -> None:
-    """Write down where the ranks are, and the steps that nobody had written down."""
+def write_down(folder: RunFolder, kept: Kept) -> None:
+    """Write down where the ranks are, and the steps that nobody had written down.
+
+    Raises:
+        CheckpointError: the disk is full, or the folder is gone.
+    """
+    folder.cut_history(folder.last_step)  # the command may have left half of a line
     last = folder.history()[-1:]
     at_s = last[0].get("at_s", 0.0) if last else 0.0
     lines: list[dict[str, Any]] = [
