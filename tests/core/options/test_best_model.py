@@ -59,6 +59,14 @@ def test_the_best_of_an_earlier_part_of_the_run_counts():
     assert best.take(4, {"m": 0.6}) == {"step": 4, "metric": "m", "value": 0.6}
 
 
+def test_a_best_model_that_was_lost_before_it_was_kept_is_the_best_again():
+    best = BestSoFar(Keep(metric="accuracy", side="max"), 0.5)
+    assert best.take(7, {"accuracy": 0.6})
+    best.forget_last()
+    assert best.take(7, {"accuracy": 0.6})
+    assert not best.take(8, {"accuracy": 0.6})
+
+
 def test_what_is_not_evaluated_is_refused_with_what_there_is():
     keep = read_keep("best:accuracy")
     with pytest.raises(PlanError, match=r"no test data\. Give Program\(test_data"):

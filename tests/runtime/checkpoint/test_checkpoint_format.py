@@ -10,7 +10,7 @@ from nfold.core.graph import ModelGraph, Operator, Parameter, Tensor
 from nfold.core.placement import Reduction
 from nfold.runtime.checkpoint import checkpoint_format
 from nfold.runtime.checkpoint.checkpoint_format import Checkpoint, offer
-from nfold.runtime.checkpoint.joined_facts import join_facts
+from nfold.runtime.checkpoint.joined_facts import EXTRAS, join_facts
 from nfold.runtime.checkpoint.state_collection import collect
 from nfold.runtime.parameters.buffers import Piece
 from nfold.runtime.parameters.held_pieces import Held
@@ -73,6 +73,24 @@ def test_nothing_is_copied_to_be_offered():
     offered = offer(0, reductions, None, Weights(model, graph_of(sizes)), ())
     own = {each.data_ptr() for each in model.parameters()}
     assert {part.values.data_ptr() for part in [*offered.parts, *offered.rest]} == own
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def get_extra_state(self):
+        return {"calls": self.calls}
+
+
+def test_who_has_all_gives_of_extra_states_what_it_has_changed():
+    """Another rank's may be older than the one of the rank that computes the module."""
+    weights = Weights(Counting(), graph_of({}))
+    said = [offer(rank, (), None, weights, (), is_all=True).facts[EXTRAS] for rank in (0, 2)]
+    assert said == [{"_extra_state": {"calls": 0}}, {}]
+    changed = offer(1, (), None, weights, (), extras={"_extra_state": {"calls": 7}}, is_all=True)
+    assert changed.facts[EXTRAS] == {"_extra_state": {"calls": 7}}
 
 
 def test_only_what_is_needed_is_read():

@@ -32,6 +32,16 @@ def test_ranks_are_asked_once():
     assert [len(halting.ask()) for _ in range(3)] == [1, 0, 0]
 
 
+def test_nobody_is_allowed_more_until_all_have_said_where_they_stop():
+    halting = Halting((0, 1))
+    assert not halting.is_open
+    halting.ask()
+    assert halting.take(Received(0, {"is": "holding", "step": 3})) is None
+    assert halting.is_open
+    assert halting.take(Received(1, {"is": "holding", "step": 4})) == 4
+    assert not halting.is_open
+
+
 class Rank:
     """Takes orders as a worker does; each step waits at a gate until the test opens it."""
 

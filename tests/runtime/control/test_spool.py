@@ -45,6 +45,17 @@ def test_a_folder_that_is_gone(tmp_path):
     assert isinstance(spool.end().error, FileNotFoundError)
 
 
+def test_what_a_rank_sends_no_more_of_is_no_part_of_its_next_file(tmp_path):
+    spools = Spools(tmp_path)
+    spools.add(0, "checkpoint", b"half of o")
+    spools.drop(0)
+    spools.drop(1)
+    spools.add(0, "checkpoint", b"another")
+    arrived = spools.end(0)
+    assert arrived is not None
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"another"]
+
+
 def test_after_the_end_no_file_is_begun(tmp_path):
     spools = Spools(tmp_path)
     spools.add(0, "model", b"half")

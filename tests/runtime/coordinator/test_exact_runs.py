@@ -1,5 +1,6 @@
 """Whole runs with --exact to which members come, leave and die: the bits of one device, or a refusal."""
 
+import gc
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from nfold.core.job import Begun
 from nfold.errors import ProgramError
 from nfold.runtime.coordinator.same_on_all_ranks import Other, check_alike
 from nfold.runtime.coordinator.same_program import check_same_program, recipe_of
+from nfold.runtime.step.exact_sums import ExactSums
 from nfold.verbs.ranks.thread_ranks import threads_put_back
 
 TOLD = {
@@ -19,6 +21,11 @@ TOLD = {
     "gradients": {"checksum": 7, "fraction_bits": 40, "machine": "n1: AVX512, torch 2.13"},
 }  # fmt: skip
 OTHER = TOLD | {"gradients": {"checksum": 8, "fraction_bits": 40, "machine": "n2: AVX2, torch 2.13"}}
+
+
+def exact_sums_in_memory() -> int:
+    gc.collect()
+    return sum(isinstance(each, ExactSums) for each in gc.get_objects())
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +48,7 @@ def test_whoever_comes_leaves_or_dies_the_bits_are_one_devices(tmp_path, strateg
     mine = program("residual")
     found = disturbed(mine, tmp_path / "run", strategy, seed)
     assert "kill" in found.events
+    assert not exact_sums_in_memory(), "each generation would keep its model, buffers and gradients for ever"
     assert not unlike(found.state, undisturbed(mine, tmp_path / "alone", found.steps))
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from nfold.core.trace import StepParts
+from nfold.errors import ClusterError
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.session import Session
@@ -189,3 +190,22 @@ def test_a_member_is_started_on_a_host_that_comes():
         list(session.run())
     assert launcher.started == [0, 1]
     assert coordinator.heard == ev.MemberStarted(1, "a node")
+
+
+def test_a_host_that_has_gone_before_its_member_is_started_ends_nothing():
+    control_server, launcher, events = Server(), Launcher(None, None), queue.SimpleQueue()
+    control_server.channels = {0: Deaf()}
+
+    def start(member, *_):
+        if member:
+            raise ClusterError("pi-2 has gone")
+
+    launcher.start = start
+    coordinator = Patient(None)
+    session = Session(coordinator, launcher, control_server, events, world_size=1, token="t", log=lambda text: None)
+    events.put(ev.HostReady("a node"))
+    events.put(ev.Said(0, {"is": "hello", "host": "here", "pid": 1}))
+    with session:
+        list(session.run())
+    assert coordinator.heard == ev.MembersChanged()
+    assert control_server.forgotten == [1], "nobody may come with its number"

@@ -6,6 +6,7 @@ rank sends fingerprints along with its part of the state, and rank 0 looks at th
 """
 
 import math
+import zlib
 from collections.abc import Iterable, Mapping
 
 import torch
@@ -51,12 +52,20 @@ def _fingerprint(tensor: torch.Tensor, *, is_exact: bool) -> list[float]:
     values = _real(tensor).reshape(-1)
     tolerance = 0.0 if is_exact else torch.finfo(values.dtype).eps ** 0.5
     chosen = values[:: max(1, values.numel() // NUM_SAMPLES)][:NUM_SAMPLES]
-    blocks = [_sums(block) for block in values.split(_BLOCK)]
-    return [*map(sum, zip(*blocks, strict=True)), tolerance, *chosen.double().tolist()]
+    sums = (_checksum(values), 0.0) if is_exact else _sums(values)
+    return [*sums, tolerance, *chosen.double().tolist()]
 
 
-def _sums(block: torch.Tensor) -> tuple[float, float]:
-    return float(block.sum(dtype=torch.float64)), float(vector_norm(block, 1, dtype=torch.float64))
+def _sums(values: torch.Tensor) -> tuple[float, float]:
+    """Return the sum, and that of absolute values. Processors add in different orders, so last bits differ."""
+    blocks = torch.split(values, _BLOCK)
+    whole = sum(float(each.sum(dtype=torch.float64)) for each in blocks)
+    return whole, sum(float(vector_norm(each, 1, dtype=torch.float64)) for each in blocks)
+
+
+def _checksum(values: torch.Tensor) -> float:
+    """Return a number that is the same only where all bits are, on any processor."""
+    return float(zlib.crc32(values.cpu().contiguous().view(torch.uint8).numpy().data))
 
 
 def _real(tensor: torch.Tensor) -> torch.Tensor:

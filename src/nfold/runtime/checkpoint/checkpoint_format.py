@@ -140,7 +140,7 @@ def offer(
     whole_state = weights.model.state_dict(keep_vars=True)  # who gives averages knows tensors by themselves
     state_dict = {name: value for name, value in whole_state.items() if isinstance(value, torch.Tensor)}
     changed = dict(extras or {})
-    plain = (plain_extras(whole_state) if rank == 0 or is_all else {}) | plain_extras(changed)
+    plain = (plain_extras(whole_state) if rank == 0 else {}) | plain_extras(changed)
     names = _names(weights.model, state_dict)
     given = [each for each in reductions if rank in (each.members if is_all else each.members[:1])]
     owned = [name for reduction in given for name in reduction.parameters]

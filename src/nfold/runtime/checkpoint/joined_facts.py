@@ -19,7 +19,7 @@ UNKEPT = "unkept"
 """Why nobody could go on from this: the file is dropped."""
 
 Fingerprints = dict[str, list[float]]
-"""By parameter: sum, sum of absolute values, the tolerance, then single elements. All in double precision."""
+"""By parameter: sum and sum of absolute values, or a checksum and 0 (`--exact`); the tolerance; single elements."""
 
 
 def fingerprints_of(facts: Mapping[str, Any]) -> Fingerprints:
@@ -63,10 +63,11 @@ def check_agreement(parts: Sequence[Fingerprints], graph: ModelGraph, step: int)
         for rank, found in held[1:]:
             first, expected = held[0]
             if not _alike(expected, found):
+                told = "add up to" if expected[2] else "have the checksums"
                 raise ProgramError(
                     f"ranks {first} and {rank} hold different values of {parameter.name}, which operator "
-                    f"{parameter.users[0]} uses, after {step} steps: they add up to {expected[0]:.9g} and "
-                    f"{found[0]:.9g}. Both were updated with the same gradients, so something in the program is not "
+                    f"{parameter.users[0]} uses, after {step} steps: they {told} {expected[0]:.10g} and "
+                    f"{found[0]:.10g}. Both were updated with the same gradients, so something in the program is not "
                     "repeatable: an optimizer or a hook that draws numbers of its own or reads the time, the host or "
                     "the rank. Make it depend on nothing else than gradients and values, or use -n 1 --strategy single."
                 )

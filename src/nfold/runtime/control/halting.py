@@ -57,6 +57,11 @@ class Halting:
         self._has_asked = False
         self._replies: dict[int, int] = {}
 
+    @property
+    def is_open(self) -> bool:
+        """Whether ranks were asked that have not all replied: nobody may be allowed more until then."""
+        return self._has_asked and len(self._replies) < len(self._ranks)
+
     def ask(self) -> list[cmd.Command]:
         """Return the commands that make all ranks hold; none after the first time."""
         if self._has_asked:

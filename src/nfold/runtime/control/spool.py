@@ -121,6 +121,13 @@ class Spools:
             spool = self._open.pop(rank, None)
         return None if spool is None else spool.end()
 
+    def drop(self, rank: int) -> None:
+        """Remove the file that a rank has begun to send, if there is one: it sends no more of it."""
+        with self._lock:
+            spool = self._open.pop(rank, None)
+        if spool is not None:
+            spool.drop()
+
     def close(self) -> None:
         """Begin no more files, and end those under way, which stay incomplete."""
         with self._lock:

@@ -33,7 +33,7 @@ from nfold.runtime.coordinator.members.placed_regrouping import PlacedRegrouping
 from nfold.runtime.coordinator.members.regrouping import Regrouping
 from nfold.runtime.coordinator.members.succession import Succession
 from nfold.runtime.coordinator.placing.inventories import check_begun
-from nfold.runtime.coordinator.placing.living_data import LivingData
+from nfold.runtime.coordinator.placing.living_data import LivingData, check_hosts_stay
 from nfold.runtime.coordinator.placing.lost_samples import ask_for, pass_on
 from nfold.runtime.coordinator.placing.placing import Placing
 from nfold.runtime.coordinator.plan_trials import try_all
@@ -140,7 +140,10 @@ class Coordinator:
         if isinstance(event, ev.KillAnnounced):
             self._postmortem.sentenced(self._ranks_of(event.members), event.fault)
             return []
-        return self._examine(event) if self._postmortem.open else self._advance(event)
+        if self._postmortem.open:
+            self._requests.postpone(event)  # the run may go on
+            return self._examine(event)
+        return self._advance(event)
 
     def _hear(self, said: ev.Said) -> list[cmd.ToShell]:
         kind, rank = said.message["is"], self._membership.rank_of(said.member)
@@ -258,13 +261,14 @@ class Coordinator:
         hosts = tuple(self._membership.member(number).host for number in sorted(lost))
         for number, host in zip(sorted(lost), hosts, strict=True):
             self._membership.histories.gone(host, self._postmortem.status(self._membership.ranks.index(number)))
+        before = self._membership.ranks
         self._membership.lose(lost)
         self._postmortem.forget()
         self._looks_left = MOST_LOOKS
         self._generations.enlist(self._membership.ranks)
         self._hurt = set(self._membership.ranks)
         late, self._late = self._late, []
-        released: list[cmd.ToShell] = [cmd.LetGo(number) for number in sorted(lost)]
+        released: list[cmd.ToShell] = [cmd.LetGo(each) for each in before if each not in self._membership.ranks]
         return released + self._resume(lambda: self._flow.throw(RanksLost(hosts, late)))
 
     # The job, in order
@@ -357,12 +361,7 @@ class Coordinator:
                     "train_data=nfold.local_data(...), or add `samples` to the nodes of --emulate."
                 )
             return None
-        if settings.hosts is not None and settings.place in (None, "nothing"):
-            raise PlanError(
-                f"--nodes {settings.hosts}: data live on nodes and stay there, so the hosts of the run stay the same. "
-                f"Add --place auto, which lets samples follow hosts that come and go, or use --nodes "
-                f"{settings.hosts.least}."
-            )
+        check_hosts_stay(settings)
         if settings.trials:
             raise PlanError("plans are tried one after another on data that all ranks have, and these live on nodes.")
         nodes = settings.nodes or tuple(self._membership.member(number).host for number in self._membership.ranks)

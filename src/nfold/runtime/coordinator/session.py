@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Self
 
-from nfold.errors import RunError, WorkerLost
+from nfold.errors import ClusterError, RunError, WorkerLost
 from nfold.launch.launcher import Launcher
 from nfold.launch.stopping import hearing
 from nfold.runtime.checkpoint.state_file import StoredState
@@ -159,7 +159,7 @@ class Session:
                         return
             event = self._next_event()
             if isinstance(event, ev.HostReady):
-                event = ev.MemberStarted(self._start_member(), event.node, event.why, event.launched_at)
+                event = self._welcome(event)
             self._note_arrival(event)
             commands = self._coordinator.handle(event)
 
@@ -189,9 +189,20 @@ class Session:
         """End the run in order, after the steps that are under way."""
         self._events.put(ev.Interrupted(by_manager=by_manager))
 
+    def _welcome(self, host: ev.HostReady) -> ev.Event:
+        """Start a member on a host that has come; where that has gone meanwhile, the run goes on as it is."""
+        try:
+            return ev.MemberStarted(self._start_member(), host.node, host.why, host.launched_at)
+        except ClusterError:
+            return ev.MembersChanged()
+
     def _start_member(self) -> int:
         number = self._control_server.expect()
-        self._launcher.start(number, self._control_server.host, self._control_server.port, self._token)
+        try:
+            self._launcher.start(number, self._control_server.host, self._control_server.port, self._token)
+        except ClusterError:
+            self._control_server.forget(number)
+            raise
         self._coming.add(number)
         return number
 
@@ -292,8 +303,10 @@ class Session:
 
     def _send(self, message: cmd.Send) -> None:
         for member in message.members:
+            if (channel := self._control_server.channels.get(member)) is None:
+                continue  # it was let go of before somebody had something for it
             try:
-                self._control_server.channels[member].send(message.message, message.blob)
+                channel.send(message.message, message.blob)
             except ChannelClosed:
                 continue  # its reader reports the loss, with how the member ended
 
@@ -314,6 +327,7 @@ class Session:
         self._events.put(ev.StateTaken(self._checkpoint.header))
 
     def _set_timer(self, seconds: float) -> None:
+        self._timers = [each for each in self._timers if each.is_alive()]
         timer = threading.Timer(seconds, lambda: self._events.put(ev.TimedOut()))
         timer.daemon = True
         timer.start()

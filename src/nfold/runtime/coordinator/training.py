@@ -97,7 +97,7 @@ class Training:
             self._interrupted |= generation_end.is_last
             stop = min(self._next_stop(granted), allowed, progress.done + progress.window())
             is_ending = self._interrupted or generation_end.is_due
-            is_held = is_ending or reprobing.is_open or self._waits_for_best(progress)
+            is_held = is_ending or halting.is_open or reprobing.is_open or self._waits_for_best(progress)
             if stop > granted and not is_held:
                 commands.append(cmd.Order(ranks, {"do": "until", "step": stop}))
                 granted = stop
@@ -190,8 +190,10 @@ class Training:
 
     def go_back(self, step: int, progress: Progress) -> None:
         """Note what was due after a step that all go back to, and was not done."""
-        is_due = any(at == step and kind == "evaluated" for at, kind, _ in progress.pending)
-        self._owed = step if is_due else None
+        lacked = {(at, kind) for at, kind, _ in progress.pending}
+        if any(kind == "model" for _, kind in lacked):
+            self._best.forget_last()
+        self._owed = step if lacked & {(step, "evaluated"), (step, "model")} else None
 
     def take_state(self, commands: Sequence[cmd.Command] = ()) -> Flow:
         """Let ranks be given the checkpoint that was kept last, from now on; return its header."""

@@ -131,7 +131,7 @@ class Rank:
 
     def close(self) -> None:
         """Free the model and the buffers, whatever is under way."""
-        self._process.reporter.stop()
+        self._process.reporter.forget()
         self._snapshots.close()
         self._sample_moving.close()
         if self._process.resident is not None:

@@ -76,3 +76,9 @@ class Reporter:
         """End the sampling."""
         if self._sampler is not None:
             self._sampler.stop()
+
+    def forget(self) -> None:
+        """End the sampling and drop what was not sent: the next generation counts its own steps, and samples anew."""
+        self.stop()
+        with self._lock:
+            self._steps, self._sampler = [], None

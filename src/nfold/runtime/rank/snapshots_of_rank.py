@@ -60,8 +60,16 @@ class SnapshotsOfRank:
         for shipment in map(Shipment.from_row, order["shipments"]):
             if shipment.target == self._transport.rank:
                 Receiver(self._transport, shipment, self._process.memory)
-            if shipment.source == self._transport.rank:
+            if shipment.source == self._transport.rank and self._has(shipment):
                 self._senders.append(Sender(self._transport, shipment, order["bytes_per_s"]))
+
+    def _has(self, shipment: Shipment) -> bool:
+        """Whether this rank holds what it is to give; what it holds may be other since, and is ordered anew then."""
+        rows = self._rows or []
+        return all(
+            index < len(rows) and (name, tuple(shape), start) == (rows[index][0], tuple(rows[index][2]), rows[index][3])
+            for index, name, _, shape, start, _ in shipment.pieces
+        )
 
     def before_step(self, step: int) -> None:
         """Wait for buddies that must have the last snapshot before this step.
@@ -85,7 +93,8 @@ class SnapshotsOfRank:
         while len(self._taken) >= (3 if self._lag else 2):
             self._taken.popleft()
         reused = process.memory.drop_before(self._taken[0])
-        state = copied_state((self._transport.number, step), process.member, offer, reused)
+        label = (self._transport.number, step)
+        state = copied_state(label, process.member, offer, reused, replica.written)
         process.memory.put(state)
         self._taken.append(step)
         told = self._told(state, process.clock() - begin_s)

@@ -187,7 +187,7 @@ class Worker:
                 "generation": state.label[0],
                 "step": state.label[1],
                 "told": state.told,
-                "others": [piece for piece in state.pieces if piece[0] != self._process.member],
+                "others": [piece for piece in tuple(state.pieces) if piece[0] != self._process.member],
             }
             for state in self._process.memory.all()
         ]

@@ -57,5 +57,5 @@ def hand(transport: Transport, state: HeldState | None, handings: Sequence[Handi
             values = torch.empty(each.stop - each.start, dtype=DTYPES[each.dtype])
             exchange.receive(each.source, tag, values.view(torch.uint8).numpy().data)
             arrived.append((each, values))
-    exchange.wait()
+    exchange.wait(for_ever=True)  # slow links are no reason to end; a lost peer is
     return {each.piece: StatePart(each.name, each.shape, each.start, values) for each, values in arrived}

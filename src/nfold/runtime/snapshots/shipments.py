@@ -22,7 +22,6 @@ import torch
 from nfold.errors import TransportError
 from nfold.runtime.checkpoint.checkpoint_format import DTYPES, StatePart
 from nfold.runtime.checkpoint.exchange import Exchange
-from nfold.runtime.checkpoint.state_file import ITEM_BYTES
 from nfold.runtime.samples.pacing import Pacer
 from nfold.runtime.snapshots.state_memory import HeldState, Piece, StateMemory
 from nfold.transport.generations.generation_transport import GenerationTransport
@@ -68,7 +67,7 @@ class Sender:
         self._changed = threading.Condition()
         self._waiting: deque[HeldState | None] = deque()
         self._unsent = 0
-        self._failure: TransportError | None = None
+        self._failure: Exception | None = None
         transport.on_failure_too(self._fail)
         threading.Thread(target=self._run, name="nfold-buddy", daemon=True).start()
 
@@ -104,7 +103,7 @@ class Sender:
             self._waiting.append(state)
             self._changed.notify_all()
 
-    def _fail(self, error: TransportError) -> None:
+    def _fail(self, error: Exception) -> None:
         self._pacer.close()
         with self._changed:
             self._failure = self._failure or error
@@ -117,7 +116,7 @@ class Sender:
                 self._sent()
             self._exchange.wait((self._send(memoryview(_HEADER.pack(_NO_MORE))),))
             self._sent()
-        except TransportError as error:
+        except Exception as error:  # who waits for the buddy raises it
             self._fail(error)
 
     def _next(self) -> HeldState | None:
@@ -191,11 +190,6 @@ class Receiver:
 def _parts(data: memoryview) -> Iterator[memoryview]:
     for start in range(0, len(data), PART_BYTES):
         yield data[start : start + PART_BYTES]
-
-
-def num_bytes(shipment: Shipment) -> int:
-    """Return the bytes of one snapshot's shipment."""
-    return sum((stop - start) * ITEM_BYTES[dtype] for _, _, dtype, _, start, stop in shipment.pieces)
 
 
 def _nothing() -> None:

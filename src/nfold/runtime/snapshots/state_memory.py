@@ -1,7 +1,8 @@
 """The states of one training that a process holds in memory, each of one step of one generation."""
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,20 +99,23 @@ def live_state(label: Label, member: int, offer: Offer) -> HeldState:
     return HeldState(label, pieces, _told(offer), is_live=True)
 
 
-def copied_state(label: Label, member: int, offer: Offer, reused: Iterable[HeldState] = ()) -> HeldState:
-    """Return a state that lasts, in memory apart from what is trained. Weights that nobody trains are not copied.
+def copied_state(
+    label: Label, member: int, offer: Offer, reused: Iterable[HeldState] = (), written: Collection[str] = ()
+) -> HeldState:
+    """Return a state that lasts, in memory apart from what is trained. Weights that never change are not copied.
 
     Args:
         label: of the state.
         member: this process.
         offer: what it has now.
         reused: states that are no longer needed, and whose memory is taken for this one.
+        written: weights that no rank trains, and that the program itself changes.
     """
     room = {piece: state.pieces[piece].values for state in reused for piece in state.own}
     pieces, own = {}, set()
     for index, part in enumerate(_all_of(offer)):
         piece = (member, index)
-        if index >= len(offer.parts) and _is_fixed(part):
+        if index >= len(offer.parts) and _is_fixed(part, written):
             pieces[piece] = part
             continue
         own.add(piece)
@@ -130,9 +134,10 @@ def adopted_state(label: Label, member: int, offer: Offer, held: HeldState) -> H
     return HeldState(label, pieces, _told(offer))
 
 
-def _is_fixed(part: StatePart) -> bool:
-    """Whether it is a weight that no rank trains. Buffers may change at any time."""
-    return part.name.startswith(MODEL_PREFIX) and isinstance(part.values, nn.Parameter)
+def _is_fixed(part: StatePart, written: Collection[str]) -> bool:
+    """Whether it is a weight that nobody changes. Buffers may change at any time."""
+    is_weight = part.name.startswith(MODEL_PREFIX) and isinstance(part.values, nn.Parameter)
+    return is_weight and part.name.removeprefix(MODEL_PREFIX) not in written
 
 
 def _copy(values: torch.Tensor, room: torch.Tensor | None) -> torch.Tensor:
@@ -147,7 +152,7 @@ def _told(offer: Offer) -> dict[str, Any]:
     nobody gives its elements."""
     num_given = len(offer.parts)
     rows = [[*part.described, index >= num_given] for index, part in enumerate(_all_of(offer))]
-    return {"rows": rows, "facts": offer.facts}
+    return {"rows": rows, "facts": deepcopy(offer.facts)}  # a module may go on changing what it gave
 
 
 def _all_of(offer: Offer) -> Iterable[StatePart]:

@@ -123,6 +123,11 @@ class Cells:
         self._activations = Activations(schedule, captured, device)
         self._step = _Step()
 
+    def close(self) -> None:
+        """Let go of the model's parameters."""
+        if self._exact is not None:
+            self._exact.close()
+
     # Steps
 
     def begin(self, step: int, sizes: tuple[int, ...]) -> None:

@@ -49,6 +49,7 @@ class ExactSums:
         self._buffers, self._most = buffers, _TIMES * num_chunks
         self._summed: dict[str, list[_Summed]] = {}
         """By bucket."""
+        self._hooks: list[Any] = []
         self._local: set[str] = set()
         self._times: Counter[str] = Counter()
         """That each parameter got a gradient in the step."""
@@ -66,6 +67,11 @@ class ExactSums:
         for summed in self._summed.values():
             for each in summed:
                 each.parameter.grad = None
+
+    def close(self) -> None:
+        """Watch no more: a parameter's hooks keep it, and all that they hold, for ever."""
+        for hook in self._hooks:
+            hook.remove()
 
     def give(self, gradients: Elements | None) -> None:
         """Give parameters the sums of their gradients before they are updated.
@@ -94,7 +100,7 @@ class ExactSums:
             addends = Elements("addend", reduction.name, piece.offset, piece.offset + parameter.numel())
             found.append(_Summed(piece.name, parameter, addends, fraction_bits))
             watch: Any = parameter.register_post_accumulate_grad_hook
-            watch(partial(self._take, piece.name, adder, self._buffers.flat(addends)))
+            self._hooks.append(watch(partial(self._take, piece.name, adder, self._buffers.flat(addends))))
         return found
 
     def _take(self, name: str, adder: Adder, sums: torch.Tensor, parameter: torch.Tensor) -> None:

@@ -357,6 +357,11 @@ class Replica:
         found = replace(found, rest=rest)
         return self.averages.beside(found) if self.averages is not None else found
 
+    @property
+    def written(self) -> frozenset[str]:
+        """Names of parameters that the program itself changes, in its forward or in a hook."""
+        return frozenset(each.name for each in self._graph.parameters if each.written)
+
     def _untrained(self) -> tuple[str, ...]:
         """Parameters that no reduction holds, and of whose users this rank is the first owner."""
         reduced = {name for reduction in self.plan.reductions for name in reduction.parameters}
@@ -382,8 +387,9 @@ class Replica:
         return everywhere and all(workers <= set(group.members) for group in self._all_groups)
 
     def close(self) -> None:
-        """Stop loading."""
+        """Stop loading, and let go of the model's parameters."""
         self._loader.close()
+        self._cells.close()
 
 
 def served_parameters(rank: int, reductions: Iterable[Reduction]) -> frozenset[str]:

@@ -407,6 +407,9 @@ def test_newcomers_that_die_again_and_again_stop_nobody():
         assert stage in orders(job.look_ahead(left, until=stage))[-1]
         (noted, gone) = job.handle(ev.Left(number, KILLED))
         assert (told([noted])[0].split(" (")[0], gone) == (f"note: member {number}", cmd.LetGo(number))
+        for later in (1000.0, 2000.0, 3000.0):
+            late = job.handle(ev.ClockTick(step * 10**4 + later, {0: 1e9, 1: 1e9}))
+            assert not told(late), "nobody waits for who has gone"
         assert orders(job.all_step(step))[0] == "StepDone"
     assert not [each for each in job.told if orders([each])[0].endswith(("hold", "abandon"))]
 
@@ -595,6 +598,51 @@ def test_what_ranks_told_while_all_had_their_say_about_a_loss_counts():
     states = [{"generation": 0, "step": 4, "told": held(), "others": []}]
     *_, again, _ = job.all_say("recalled", (0, 1), states=states)
     assert (again.next_step, again.turnover) == (4, Turnover(lost=("host-2",), steps_again=0, again_from="a snapshot"))
+
+
+def test_two_losses_at_once_are_told_of_what_came_late_only_once():
+    """The second one is found out while the others connect without the first."""
+    job = training(4, hosts=HostRange(1, 4), protect=2)
+    job.all_step(0, 1)
+    snapshot(job, 2)
+    job.fail(0, "PeerLost: it is gone", kind="PeerLost", is_echo=True, doing="until")
+    job.all_step(2, 3)
+    for rank in job.workers:
+        job.say(rank, "snapshot", step=4, seconds=0.01, rows=None, facts=held()["facts"])
+    lose(job, 3, 1, 2)
+    job.all_say("abandoned", (0, 1, 2))
+    states = [{"generation": 0, "step": 4, "told": held(), "others": []}]
+    job.all_say("recalled", (0, 1, 2), states=states)
+    lose(job, 2, 0, 1)
+    job.all_say("abandoned", (0, 1))
+    *_, again, _ = job.all_say("recalled", (0, 1), states=states)
+    assert (again.next_step, again.turnover.lost, again.turnover.again_from) == (4, ("host-3", "host-2"), "a snapshot")
+
+
+def test_who_wants_the_run_to_end_while_a_loss_is_looked_into_is_heard_once_it_goes_on():
+    job = training(3, hosts=HostRange(1, 4), protect=2)
+    job.all_step(0, 1)
+    snapshot(job, 2)
+    job.fail(0, "PeerLost: it is gone", kind="PeerLost", is_echo=True, doing="until")
+    assert job.handle(ev.Interrupted(by_manager=True)) == []
+    lose(job, 2, 1)
+    job.all_say("abandoned", (0, 1))
+    states = [{"generation": 0, "step": 2, "told": held(), "others": []}]
+    job.all_say("recalled", (0, 1), states=states)
+    job.all_say("connected", (0, 1))
+    assert orders(job.all_say("built", (0, 1), kept={}, notes=[], seconds=0.1))[-2:] == ["01 checkpoint", "01 finish"]
+
+
+def test_who_leaves_ends_the_run_where_no_plan_is_left_for_the_others():
+    job = training(2, hosts=HostRange(1, 4))
+    assert orders(job.handle(ev.ReleaseWanted(1))) == ["PlanAside"]
+    ended = job.handle(ev.PlannedAside(stayers=(0,), newcomers=(), refusal="it does not fit into 1 GB."))
+    assert told(ended) == [
+        "note: host-1 is to leave, and the others cannot go on without it: it does not fit into 1 GB."
+    ]
+    job.all_step(0, 1, 2, 3)
+    assert "01 checkpoint" in orders(job.told)
+    assert "01 abandon" not in orders(job.told), "the host was never left out, nor waited for until it was killed"
 
 
 def test_what_one_rank_has_alone_is_given_to_another_and_lost_only_with_both():

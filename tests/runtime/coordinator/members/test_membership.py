@@ -46,6 +46,19 @@ def test_the_run_ends_where_fewer_than_the_least_would_stay():
     assert members.take(prepared(3)) is Decision.SHRINK
 
 
+def test_who_has_finished_has_no_part_in_what_follows_a_loss():
+    """Two are to leave; one has, and then a third is lost."""
+    members = founded(4)
+    members.take(ms.MemberFinished(1))
+    members.take(ms.MemberLeft(1))
+    members.take(ms.MemberLeft(3))
+    assert members.departed == (3,)
+    assert members.can_lose({3})
+    members.lose({3})
+    members.enlist((0, 2))
+    assert members.begin(2).members == (0, 2)
+
+
 def test_the_run_ends_where_somebody_is_to_leave_without_whom_it_cannot_go_on():
     members = founded(3)
     members.need(1, "it holds what nobody else has")

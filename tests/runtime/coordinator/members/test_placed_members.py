@@ -20,11 +20,13 @@ from nfold.core.job import JobSettings
 from nfold.core.options.host_range import HostRange
 from nfold.core.residency import PlacedData
 from nfold.core.text.cluster_file import LOCAL
+from nfold.errors import PlanError
 from nfold.node_data import local_data
 from nfold.planning.residency.node_inventory import Inventory
 from nfold.planning.residency.resident_order import placed_order
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
+from nfold.runtime.coordinator.placing.living_data import check_hosts_stay
 from nfold.runtime.data.resident_samples import ResidentSamples
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.ranks.thread_ranks import threads_put_back
@@ -193,6 +195,13 @@ def test_hosts_of_data_that_stay_where_they_are_stay_too():
         told = str(failure(job.all_reside()))
         assert told.startswith("--nodes 1:3: data live on nodes and stay there, so the hosts of the run stay the same.")
         assert "Add --place auto" in told
+
+
+def test_data_of_an_emulated_cluster_have_no_hosts_to_follow():
+    box = replace(cluster("a", "b"), is_emulated=True)
+    settings = JobSettings(workers=2, strategy="ring", hosts=HostRange(1, 3), cluster=box)
+    with pytest.raises(PlanError, match=r"the hosts of the run stay the same\. Leave out --nodes\.$"):
+        check_hosts_stay(settings)
 
 
 def test_who_pins_samples_ends_the_run_when_it_is_to_leave():

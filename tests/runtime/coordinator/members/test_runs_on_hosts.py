@@ -175,7 +175,7 @@ def test_a_host_is_lost_and_the_others_go_on_from_what_was_kept(tmp_path, at_onc
 
 @pytest.mark.exhaustive
 def test_the_only_holder_of_a_stage_is_killed_and_few_steps_are_lost(tmp_path):
-    run = OnHosts(tmp_path, on="local", nodes="1:3", strategy="auto", checkpoint_every=10**6, protect=4)
+    run = OnHosts(tmp_path, on="local", nodes="2:3", strategy="pipeline", checkpoint_every=10**6, protect=4)
     run.until_noted(r"local-\d has joined: 3 ranks train")
     run.train(10)
     os.kill(run.ranks()["local-1"], signal.SIGKILL)

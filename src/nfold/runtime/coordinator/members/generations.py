@@ -70,3 +70,4 @@ class Generations:
             yield from self._requests.ask(ranks, {"do": "abandon"}, "abandoned")
             yield from self._requests.ask(ranks, {"do": "finish", "tag": 0}, "finished")
             self.enlist(tuple(each for rank, each in enumerate(self._membership.ranks) if rank not in ranks))
+            self._is_connected = False  # by these numbers

@@ -18,6 +18,7 @@ class Histories:
     def came(self, host: str, why: str, launched_at: float | None) -> None:
         """Note who brought a host, and when its agent was started, in seconds since 1970; None: not known."""
         self._came[host] = why
+        self._gone.pop(host, None)
         if launched_at is not None:
             self._launched_at[host] = launched_at
 

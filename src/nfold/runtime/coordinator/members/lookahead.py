@@ -92,14 +92,20 @@ class Lookahead:
 
     def advance(self) -> list[cmd.ToShell]:
         """Return the orders that follow from who is there now."""
+        self._forget_gone()
         if self._known is None or not self._is_wanted:
             return []
         commands = self._measure(self._known)
-        if self._planned is not None and not self._holds(self._planned):
-            self._planned, self._unbuilt = None, set()
         if self._planned is None:
             commands += self._ask(self._known)
         return commands
+
+    def _forget_gone(self) -> None:
+        """Wait for nobody who has gone."""
+        if self._measuring is not None and self._measuring.number not in self._membership.newcomers:
+            self._measuring = None
+        if self._planned is not None and not self._holds(self._planned):
+            self._planned, self._unbuilt = None, set()
 
     def tick(self, now_s: float) -> list[cmd.ToShell]:
         """Take in that time has passed; who has not answered for long is waited for no more."""
@@ -155,10 +161,7 @@ class Lookahead:
 
     def _measure(self, known: Known) -> list[cmd.ToShell]:
         """Measure the next newcomer, one at a time."""
-        newcomers = self._membership.newcomers
-        if self._measuring is not None and self._measuring.number not in newcomers:
-            self._measuring = None
-        waiting = [number for number in newcomers if number not in self._measured]
+        waiting = [number for number in self._membership.newcomers if number not in self._measured]
         if self._measuring is not None or not waiting:
             return []
         given = (waiting[0], self._membership, known, self._ready)
@@ -172,8 +175,17 @@ class Lookahead:
             return []
         if (found := self._without.get((stayers, newcomers))) is not None:
             self._planned = found if found.known is not None else None
-            return []
+            may_help = set(self._membership.newcomers) - self._measured
+            return self._end(found.refusal) if found.refusal and not may_help else []
         return self._question(known, stayers, newcomers)
+
+    def _end(self, why: str) -> list[cmd.ToShell]:
+        """Let the run be kept and end, since there is no plan for those who would stay."""
+        leavers = self._membership.leavers
+        for number in leavers:
+            self._membership.need(number, why)
+        hosts = ", ".join(self._membership.member(number).host for number in leavers)
+        return [cmd.Noted(f"note: {hosts} is to leave, and the others cannot go on without it: {why}")]
 
     def _plan_losses(self) -> list[cmd.ToShell]:
         """Let a plan be made for the next host that may be lost, one at a time."""

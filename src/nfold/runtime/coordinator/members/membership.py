@@ -229,12 +229,12 @@ class Membership:
         self.ranks = numbers
 
     def can_lose(self, numbers: Collection[int]) -> bool:
-        """Whether enough ranks are left without these members."""
-        return not self.fixed and len(set(self.ranks) - set(numbers)) >= self._least
+        """Whether enough ranks are left without these members, and without those that have finished."""
+        return not self.fixed and len(set(self.ranks) - set(numbers) - self._finished) >= self._least
 
     def lose(self, numbers: Collection[int]) -> None:
-        """Take the ranks of members that are lost; what the others saw of that is no failure of theirs."""
-        self.ranks = tuple(number for number in self.ranks if number not in numbers)
+        """Take the ranks of members that are lost, or finished; what others saw of a loss is no failure of theirs."""
+        self.ranks = tuple(number for number in self.ranks if number not in self._finished.union(numbers))
         self._failed = (self._failed - set(self.ranks)) | set(numbers)
 
     @property

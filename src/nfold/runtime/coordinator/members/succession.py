@@ -110,7 +110,7 @@ class Succession:
                 known, builds = yield from self._regrouping.follow(generation_end, self._as_seen(ready), done)
                 beginning = Beginning(known, ended, done, builds)
             except RanksLost as error:
-                loss = error if loss is None else RanksLost((*loss.hosts, *error.hosts), (*loss.late, *error.late))
+                loss = error if loss is None else RanksLost((*loss.hosts, *error.hosts))
 
     def _without(self, loss: RanksLost, beginning: Beginning, ready: Ready) -> Flow:
         """Go back to what was kept last, with those who are left; return what they begin with."""
@@ -136,8 +136,10 @@ class Succession:
 
     def _take_late(self, loss: RanksLost) -> None:
         """Take in what ranks told of the generation that has ended: the newest state may be known only by that."""
-        for each in loss.late if self._progress is not None else ():
-            self._requests.say(*self._progress.take(each))
+        if (progress := self._progress) is None:
+            return
+        for each in loss.late:
+            self._requests.say(*progress.take(each))
             self._protection.note(each.rank, each.message)
 
     def _last_file(self) -> Flow:

@@ -8,7 +8,7 @@ from nfold.core import codec
 from nfold.core.job import JobSettings, Known
 from nfold.core.residency import NodeData, PlacedData, PlacedRun, SampleMove, Spans, spans_of
 from nfold.core.text.units import count
-from nfold.errors import ProgramError
+from nfold.errors import PlanError, ProgramError
 from nfold.planning.choosing.early_checks import RunSteps
 from nfold.planning.inputs.facts import Facts
 from nfold.planning.residency.best_place import place
@@ -27,6 +27,23 @@ from nfold.runtime.coordinator.placing.loans import LENT, pinned_of
 from nfold.runtime.coordinator.placing.question import question_of
 from nfold.runtime.coordinator.placing.residing import reside_order
 from nfold.runtime.coordinator.same_on_all_ranks import joined
+
+
+def check_hosts_stay(settings: JobSettings) -> None:
+    """Refuse hosts that come and go where data live on them and may not follow.
+
+    Raises:
+        PlanError: that is asked for.
+    """
+    if settings.hosts is None or settings.place not in (None, "nothing"):
+        return
+    is_box = settings.cluster is not None and settings.cluster.is_emulated
+    least = settings.hosts.least
+    follow = f"Add --place auto, which lets samples follow hosts that come and go, or use --nodes {least}."
+    raise PlanError(
+        f"--nodes {settings.hosts}: data live on nodes and stay there, so the hosts of the run stay the same. "
+        f"{'Leave out --nodes.' if is_box else follow}"
+    )
 
 
 @dataclass(frozen=True, slots=True)

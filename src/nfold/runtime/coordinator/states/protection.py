@@ -6,7 +6,7 @@ built, every --> snapshot: all have told what they hold, and what keeping it too
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nfold.core.cluster import Cluster
 from nfold.core.job import JobSettings
@@ -19,8 +19,12 @@ from nfold.runtime.coordinator.states.holdings import Holding, share_out
 from nfold.runtime.coordinator.states.sources import held_alone
 from nfold.runtime.coordinator.states.state_ledger import StateLedger, ToldState
 
+if TYPE_CHECKING:
+    from nfold.core.members import Generation
+
 _OTHERWISE = 1.5
 """A number of steps that is this much larger or smaller is worth an order."""
+_NEVER = -1
 _RATE_MARGIN = 1.25
 """A buddy has everything this much before it must."""
 
@@ -49,19 +53,22 @@ class Protection:
         self._is_on = settings.keeps_snapshots
         self._ledger, self._membership = ledger, membership
         self._members: tuple[int, ...] = ()
+        self._generation: Generation | None = None
         self._number = 0
         self._rhythm = Rhythm(0, 0)
         self._cost_s: float | None = None
         self._link_bytes_per_s: float | None = None
-        self._is_other = self._is_told = False
-        """Whether somebody has other pieces than when buddies were told what they get; whether the user was told."""
+        self._other_at = self._ordered_at = _NEVER
+        """Steps of the last snapshot of which somebody told other pieces, and of that for which buddies were chosen."""
+        self._is_told = False
 
     def begin(self, plan: Plan, cluster: Cluster) -> None:
         """Take in that a generation begins under a plan."""
         self._members = self._membership.ranks[: plan.world_size]
+        self._generation = self._membership.generation
         is_on = self._is_on and plan.asynchrony is None and plan.world_size > 1
         self._rhythm = Rhythm(self._wish.most_steps or FIRST_EVERY, 0) if is_on else Rhythm(0, 0)
-        self._cost_s, self._is_other = None, False
+        self._cost_s, self._other_at, self._ordered_at = None, _NEVER, _NEVER
         rates = [node.uplink.bandwidth_bytes_per_s for node in cluster.nodes if node.uplink and node.name in plan.nodes]
         self._link_bytes_per_s = min(rates, default=None)
 
@@ -81,24 +88,25 @@ class Protection:
         state = self.note(rank, message)
         if state is None:
             return []
-        self._is_other |= message["rows"] is not None
+        if message["rows"] is not None:
+            self._other_at = max(self._other_at, message["step"])
         if message["seconds"]:
             self._cost_s = min(message["seconds"], self._cost_s or message["seconds"])
         return self._order(state, step_s) if state.is_whole else []
 
     def note(self, rank: int, message: Mapping[str, Any]) -> ToldState | None:
         """Take in what a rank tells of a snapshot; return what all have told of that one, None if it tells of none."""
-        if message["is"] != "snapshot" or self._membership.generation is None:
+        if message["is"] != "snapshot" or self._generation is None:
             return None
-        label = (self._membership.generation.number, message["step"])
+        label = (self._generation.number, message["step"])
         return self._ledger.take(label, self._members, self._members[rank], message)
 
     def _order(self, state: ToldState, step_s: float | None) -> list[cmd.Command]:
         shipped = self._buddies(state)
         rhythm = self._best(shipped, step_s)
-        if not (shipped and self._is_other) and rhythm == self._rhythm:
+        if not (shipped and self._other_at > self._ordered_at) and rhythm == self._rhythm:
             return self._tell(shipped, rhythm, step_s)
-        self._is_other, self._rhythm = False, rhythm
+        self._ordered_at, self._rhythm = state.step, rhythm
         ranks, shipments = tuple(range(len(self._members))), self._shipments(shipped)
         told = {"every": rhythm.every, "lag": rhythm.lag, "shipments": shipments}
         order = {"do": "protect", **told, "bytes_per_s": self._rate(shipped, rhythm, step_s)}

@@ -59,6 +59,8 @@ class StateLedger:
         state = self._states.setdefault(label, ToldState(*label, members))
         state.rows[number], state.facts[number] = rows, told["facts"]
         self._states = {key: self._states[key] for key in sorted(self._states)[-_MOST_STATES:]}
+        generations = {generation for generation, _ in self._states}
+        self._rows = {key: told for key, told in self._rows.items() if key[0] in generations}
         return state
 
     def known(self, label: tuple[int, int]) -> ToldState | None:
