@@ -1,19 +1,19 @@
 """Compares steps with and without --exact, in alternation: models of 1 and 12 million weights, four ranks."""
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1]))
 from environment import known, stamp, write  # noqa: E402  a script's siblings are found only after this
+
+from nfold.verbs.run_folder.folder import RunFolder  # noqa: E402
 
 MODELS = {"1 M": 576, "12 M": 2000}
 """Width of the layers by the number of weights: three square ones and two small."""
@@ -39,8 +39,10 @@ def step_s(width: int, way: str, steps: int, folder: Path, *, exact: bool) -> fl
     wishes = ["--exact"] if exact else []
     settings = os.environ | {"WIDTH": str(width), "OMP_NUM_THREADS": "1"}
     subprocess.run([*command, *wishes], check=True, stdout=subprocess.DEVNULL, env=settings)
-    lines = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
-    return statistics.median(after["at_s"] - before["at_s"] for before, after in pairwise(lines[WARM:]))
+    steps: dict[int, float] = {}
+    for part in RunFolder.open(folder).trace().parts:
+        steps[part.step] = max(part.step_s, steps.get(part.step, 0.0))
+    return statistics.median(seconds for step, seconds in steps.items() if step >= WARM)
 
 
 def compare(model: str, way: str, rounds: int, steps: int) -> dict[str, Any]:
