@@ -179,33 +179,30 @@ class Patient(Scripted):
         return [] if isinstance(event, ev.ClockTick) else super().handle(event)
 
 
-def test_a_member_is_started_on_a_host_that_comes():
-    control_server, launcher, events = Server(), Launcher(None, None), queue.SimpleQueue()
-    control_server.channels = {0: Deaf()}
-    coordinator = Patient(None)
+def hear_of_a_host(control_server: Server, launcher: Launcher) -> object:
+    """Let a host come while a job of one rank runs; return what its coordinator heard last."""
+    control_server.channels, coordinator, events = {0: Deaf()}, Patient(None), queue.SimpleQueue()
     session = Session(coordinator, launcher, control_server, events, world_size=1, token="t", log=lambda text: None)
     events.put(ev.HostReady("a node"))
     events.put(ev.Said(0, {"is": "hello", "host": "here", "pid": 1}))
     with session:
         list(session.run())
+    return coordinator.heard
+
+
+def test_a_member_is_started_on_a_host_that_comes():
+    launcher = Launcher(None, None)
+    assert hear_of_a_host(Server(), launcher) == ev.MemberStarted(1, "a node")
     assert launcher.started == [0, 1]
-    assert coordinator.heard == ev.MemberStarted(1, "a node")
 
 
 def test_a_host_that_has_gone_before_its_member_is_started_ends_nothing():
-    control_server, launcher, events = Server(), Launcher(None, None), queue.SimpleQueue()
-    control_server.channels = {0: Deaf()}
+    control_server, launcher = Server(), Launcher(None, None)
 
     def start(member, *_):
         if member:
             raise ClusterError("pi-2 has gone")
 
     launcher.start = start
-    coordinator = Patient(None)
-    session = Session(coordinator, launcher, control_server, events, world_size=1, token="t", log=lambda text: None)
-    events.put(ev.HostReady("a node"))
-    events.put(ev.Said(0, {"is": "hello", "host": "here", "pid": 1}))
-    with session:
-        list(session.run())
-    assert coordinator.heard == ev.MembersChanged()
+    assert hear_of_a_host(control_server, launcher) == ev.MembersChanged()
     assert control_server.forgotten == [1], "nobody may come with its number"

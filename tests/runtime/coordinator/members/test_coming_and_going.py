@@ -584,15 +584,20 @@ def test_the_others_go_back_to_the_last_snapshot_that_all_had_taken():
     assert [(each.message["state"]["step"], StateHeader(each.blob).facts["step"]) for each in builds] == [(2, 2)] * 2
 
 
-def test_what_ranks_told_while_all_had_their_say_about_a_loss_counts():
-    """A host's end may be noticed long before its rank ends, which trains on with the others meanwhile."""
-    job = training(3, hosts=HostRange(1, 4), protect=2)
+def play_on_while_a_loss_is_looked_into(job: Job) -> None:
+    """Rank 0 sees a loss after two steps; all play two more, and take a snapshot after each two."""
     job.all_step(0, 1)
     snapshot(job, 2)
     job.fail(0, "PeerLost: it is gone", kind="PeerLost", is_echo=True, doing="until")
     job.all_step(2, 3)
     for rank in job.workers:
         job.say(rank, "snapshot", step=4, seconds=0.01, rows=None, facts=held()["facts"])
+
+
+def test_what_ranks_told_while_all_had_their_say_about_a_loss_counts():
+    """A host's end may be noticed long before its rank ends, which trains on with the others meanwhile."""
+    job = training(3, hosts=HostRange(1, 4), protect=2)
+    play_on_while_a_loss_is_looked_into(job)
     lose(job, 2, 1)
     job.all_say("abandoned", (0, 1))
     states = [{"generation": 0, "step": 4, "told": held(), "others": []}]
@@ -603,12 +608,7 @@ def test_what_ranks_told_while_all_had_their_say_about_a_loss_counts():
 def test_two_losses_at_once_are_told_of_what_came_late_only_once():
     """The second one is found out while the others connect without the first."""
     job = training(4, hosts=HostRange(1, 4), protect=2)
-    job.all_step(0, 1)
-    snapshot(job, 2)
-    job.fail(0, "PeerLost: it is gone", kind="PeerLost", is_echo=True, doing="until")
-    job.all_step(2, 3)
-    for rank in job.workers:
-        job.say(rank, "snapshot", step=4, seconds=0.01, rows=None, facts=held()["facts"])
+    play_on_while_a_loss_is_looked_into(job)
     lose(job, 3, 1, 2)
     job.all_say("abandoned", (0, 1, 2))
     states = [{"generation": 0, "step": 4, "told": held(), "others": []}]
