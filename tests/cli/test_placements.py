@@ -178,6 +178,7 @@ def program():
 
 
 @pytest.mark.processes
+@pytest.mark.exhaustive
 def test_a_frozen_front_may_be_much_faster_than_what_it_sends_to(shell):
     (shell.folder / "frozen.py").write_text(FROZEN_FRONT)
     options = ("--strategy", "pipeline", "--steps", "400", "--json", "--out", "frozen")

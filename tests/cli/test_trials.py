@@ -25,7 +25,10 @@ def script(nfold, tmp_path, one_core):
     return tmp_path / "steady.py"
 
 
-@pytest.fixture(params=[True, pytest.param(False, marks=pytest.mark.processes)], ids=["threads", "processes"])
+@pytest.fixture(
+    params=[True, pytest.param(False, marks=[pytest.mark.processes, pytest.mark.exhaustive])],
+    ids=["threads", "processes"],
+)
 def debug(request):
     return request.param
 
