@@ -1,6 +1,7 @@
 """Stops whole commands at random points of a move, lets them go on with --resume, and looks at every sample."""
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -107,7 +108,8 @@ def stop(place: Place, command: "subprocess.Popen[str]", way: str) -> None:
         command.send_signal(signal.SIGINT if way == "Ctrl-C" else signal.SIGTERM)
     else:
         for pid in victims(place, command.pid, way):
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # some end with those that were killed just now
+                os.kill(pid, signal.SIGKILL)
 
 
 def victims(place: Place, command: int, way: str) -> list[int]:
