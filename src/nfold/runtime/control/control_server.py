@@ -38,6 +38,8 @@ HELLO_TIMEOUT_S = 5.0
 EAR_TIMEOUT_S = 2.0
 HOW_IT_ENDED = "closed its connection"
 ANOTHER_PORT = "Use another --port, or leave it out to take any free one."
+_CUT_SHORT = frozenset({"abandoned", "failed"})
+"""What a member says that sends no more of a file."""
 MOST_REFUSALS = 20
 """Told of one by one: who knocks for ever shall not fill a disk."""
 
@@ -280,10 +282,6 @@ def _listen_on_path(path: str) -> socket.socket:
         listener.close()
         raise
     return listener
-
-
-_CUT_SHORT = frozenset({"abandoned", "failed"})
-"""What a member says that sends no more of a file."""
 
 
 def listen(

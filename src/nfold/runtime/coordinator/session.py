@@ -193,7 +193,8 @@ class Session:
         """Start a member on a host that has come; where that has gone meanwhile, the run goes on as it is."""
         try:
             return ev.MemberStarted(self._start_member(), host.node, host.why, host.launched_at)
-        except ClusterError:
+        except ClusterError as error:
+            self._log(str(error))
             return ev.MembersChanged()
 
     def _start_member(self) -> int:

@@ -40,6 +40,14 @@ def prepared(job: Job, number: int) -> list[cmd.Command]:
     return job.look_ahead(job.say(number, "listening", address=["10.0.0.9", 5000 + number]))
 
 
+def arrived(job: Job, number: int) -> list[cmd.Command]:
+    """Let a member come on a host of its own, and get ready; return what follows."""
+    job.handle(ev.MemberStarted(number, replace(cluster().nodes[0], name="pi-9")))
+    job.say(number, "hello", **HELLO)
+    job.say(number, "ready", **CHUNKED)
+    return job.say(number, "listening", address=["10.0.0.9", 5000 + number])
+
+
 def released(job: Job, number: int) -> list[cmd.Command]:
     """Let a member want to leave; return what follows once that is planned for."""
     return job.look_ahead(job.handle(ev.ReleaseWanted(number)))
@@ -400,11 +408,7 @@ def test_newcomers_that_die_again_and_again_stop_nobody():
     job = on_hosts(2, checkpoint_every=100)
     for step, stage in enumerate(("pace", "meet", "probe", "PlanAside", "warm")):
         number = 2 + step
-        job.handle(ev.MemberStarted(number, replace(cluster().nodes[0], name="pi-9")))
-        job.say(number, "hello", **HELLO)
-        job.say(number, "ready", **CHUNKED)
-        left = job.say(number, "listening", address=["10.0.0.9", 5000 + number])
-        assert stage in orders(job.look_ahead(left, until=stage))[-1]
+        assert stage in orders(job.look_ahead(arrived(job, number), until=stage))[-1]
         (noted, gone) = job.handle(ev.Left(number, KILLED))
         assert (told([noted])[0].split(" (")[0], gone) == (f"note: member {number}", cmd.LetGo(number))
         for later in (1000.0, 2000.0, 3000.0):
@@ -416,10 +420,7 @@ def test_newcomers_that_die_again_and_again_stop_nobody():
 
 def test_a_newcomer_that_hangs_is_not_waited_for():
     job = on_hosts(2)
-    job.handle(ev.MemberStarted(2, replace(cluster().nodes[0], name="pi-9")))
-    job.say(2, "hello", **HELLO)
-    job.say(2, "ready", **CHUNKED)
-    job.say(2, "listening", address=["10.0.0.9", 5002])
+    arrived(job, 2)
     heard = {0: 1e9, 1: 1e9}
     assert job.handle(ev.ClockTick(10.0, heard)) == []
     assert job.handle(ev.ClockTick(99.0, heard)) == []
@@ -429,10 +430,7 @@ def test_a_newcomer_that_hangs_is_not_waited_for():
 
 def test_a_newcomer_that_cannot_be_reached_is_not_let_in():
     job = on_hosts(2)
-    job.handle(ev.MemberStarted(2, replace(cluster().nodes[0], name="pi-9")))
-    job.say(2, "hello", **HELLO)
-    job.say(2, "ready", **CHUNKED)
-    job.say(2, "listening", address=["10.0.0.9", 5002])
+    arrived(job, 2)
     meet, *_ = job.say(2, "paced", pace=PACE)
     refused = job.say(1, "beside", ticket=meet.message["ticket"], found=None, failed="member 1 waited 60 s.")
     assert told(refused)[0].endswith("is not let in: member 1 waited 60 s. The others go on.")

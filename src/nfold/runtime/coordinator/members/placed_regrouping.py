@@ -64,12 +64,7 @@ class PlacedRegrouping:
         self._generations, self._membership, self._living = generations, membership, living
 
     def follow(self, generation_end: GenerationEnd, ready: Ready, next_step: int) -> Flow:
-        """Connect the ranks of the next generation, once their samples are there; return as `Regrouping.follow`.
-
-        Args:
-            generation_end: why the one before has ended.
-            ready: what ranks told of the program.
-            next_step: counts from 0.
+        """Connect the ranks of the next generation, once their samples are there, as `Regrouping.follow`.
 
         Raises:
             ClusterError: samples are gone, or there is no room for those of who leaves.
@@ -83,13 +78,7 @@ class PlacedRegrouping:
         return known, NO_BUILDS
 
     def without(self, turnover: Turnover, known: Known, ready: Ready, next_step: int) -> Flow:
-        """Connect the ranks that are left when others were lost; return as `Regrouping.without`.
-
-        Args:
-            turnover: who was lost.
-            known: what the generation before rested on.
-            ready: what ranks told of the program.
-            next_step: counts from 0.
+        """Connect the ranks that are left when others were lost, as `Regrouping.without`.
 
         Raises:
             ClusterError: nobody who is left holds what the lost ones held.
