@@ -14,8 +14,8 @@ KIND = os.environ.get("EXACTLY_ONCE_KIND", "items")
 PHOTOS = Path(os.environ.get("EXACTLY_ONCE_FILES", "photos"))
 HELD = {"local-0": range(300), "local-1": range(300, 308), "local-2": range(308, 316)}
 """By node; those that hold a few are measured without loans, so what comes to them is what the plan moves."""
-READ_S = 0.002
-FILE_NUMBERS = 50_000
+READ_S = 0.01
+FILE_NUMBERS = 250_000
 """In each file, so that files too are on their way for a while."""
 
 

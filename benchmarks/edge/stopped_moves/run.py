@@ -182,7 +182,7 @@ def play(place: Place, way: str, share: float) -> dict[str, Any]:
     folder = place.folder
     write_photos(folder / "photos")
     shutil.copy(HERE / "program.py", folder)
-    flags = ("--on", "local", "--nodes", "3", "--place", "waterfill", "--out", "run")
+    flags = ("--on", "local", "--nodes", "3", "--place", "equal", "--out", "run")
     command = place.start("train", "program.py", *flags)
     while not (folder / "run" / "place.json").exists():  # it is written before anything moves
         if command.poll() is not None:
