@@ -182,6 +182,7 @@ def play(place: Place, way: str, share: float) -> dict[str, Any]:
     folder = place.folder
     write_photos(folder / "photos")
     shutil.copy(HERE / "program.py", folder)
+    (folder / ".nfoldignore").write_text("photos\ndata\n")  # they are on the hosts already
     flags = ("--on", "local", "--nodes", "3", "--place", "equal", "--out", "run")
     command = place.start("train", "program.py", *flags)
     while not (folder / "run" / "place.json").exists():  # it is written before anything moves
