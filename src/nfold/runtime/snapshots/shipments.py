@@ -12,7 +12,7 @@ A shipment is ordered anew when what there is to give has changed; its number ke
 import struct
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -152,7 +152,9 @@ class Receiver:
 
     def __init__(self, transport: GenerationTransport, shipment: Shipment, memory: StateMemory) -> None:
         self._transport, self._shipment, self._memory = transport, shipment, memory
-        self._count = 0
+        self._count = self._left = 0
+        """Of messages so far; parts of the snapshot under way that have not come."""
+        self._lock = threading.Lock()
         self._await_header()
 
     def _await_header(self) -> None:
@@ -169,13 +171,19 @@ class Receiver:
             values = torch.empty(stop - start, dtype=DTYPES[dtype])
             pieces[self._shipment.member, index] = StatePart(name, shape, start, values)
             parts += _parts(values.view(torch.uint8).numpy().data)
-        self._take_parts(deque(parts), partial(self._take_all, (self._transport.number, step), pieces, count))
-
-    def _take_parts(self, left: deque[memoryview], done: Any) -> None:
-        if not left:
+        done = partial(self._take_all, (self._transport.number, step), pieces, count)
+        self._left = len(parts)
+        if not parts:
             done()
-            return
-        self._receive(left.popleft(), lambda: self._take_parts(left, done))
+        for part in parts:  # all at once: parts that have come already would wait for each other within each other
+            self._receive(part, lambda: self._note_part(done))
+
+    def _note_part(self, done: Callable[[], None]) -> None:
+        with self._lock:
+            self._left -= 1
+            is_last = self._left == 0
+        if is_last:
+            done()
 
     def _take_all(self, label: tuple[int, int], pieces: dict[Piece, StatePart], count: int) -> None:
         self._memory.add(label, pieces)

@@ -1,0 +1,45 @@
+"""What a buddy is given of snapshots."""
+
+import struct
+from typing import Any
+
+import torch
+
+from nfold.runtime.snapshots import shipments
+from nfold.runtime.snapshots.shipments import Receiver, Shipment
+from nfold.runtime.snapshots.state_memory import StateMemory
+
+MANY = 5000
+"""Parts of one snapshot: more than calls may lie within each other."""
+
+
+class Arrived:
+    """A transport to which all messages have come before anybody asks for them."""
+
+    number = 0
+
+    def __init__(self, messages: dict[int, bytes]) -> None:
+        self.messages = messages
+        self.sent: list[int] = []
+
+    def receive(self, peer: int, tag: int, into: memoryview, done: Any) -> None:
+        if tag in self.messages:
+            into[:] = self.messages.pop(tag)
+            done()
+
+    def send(self, peer: int, tag: int, data: memoryview, done: Any) -> None:
+        self.sent.append(tag)
+
+
+def test_a_snapshot_of_many_parts_may_come_before_its_buddy_looks_for_them(monkeypatch):
+    monkeypatch.setattr(shipments, "PART_BYTES", 8)
+    values, memory = torch.arange(2 * MANY, dtype=torch.float32), StateMemory()
+    shipment = Shipment.from_row([1, 0, 1, 0, [[0, "w", "F32", [2 * MANY], 0, 2 * MANY]]])
+    data = values.numpy().tobytes()
+    parts = [struct.pack("<q", 3), *(data[start : start + 8] for start in range(0, len(data), 8))]
+    transport = Arrived({shipment.tag(count): part for count, part in enumerate(parts)})
+    Receiver(transport, shipment, memory)
+    state = memory.get((0, 3))
+    assert state is not None
+    assert torch.equal(state.pieces[0, 0].values, values)
+    assert transport.sent == [shipment.tag(0)], "it is acknowledged"
