@@ -122,7 +122,7 @@ class Job:
 
     def steps(self, rank: int, *numbers: int, step_s: float = 1.0, **report: Any) -> list[cmd.Command]:
         reports = [self._report(rank, number, step_s, report) for number in numbers]
-        return self.say(rank, "steps", steps=reports, samples=[])
+        return self.say(rank, "steps", steps=reports, samples=[], under_way=None)
 
     def _report(self, rank: int, step: int, step_s: float, report: dict[str, Any]) -> dict[str, Any]:
         parts = StepParts(

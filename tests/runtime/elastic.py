@@ -117,6 +117,12 @@ class Elastic:
         """Let a member that is a thread vanish without a word."""
         self.session._control_server.channels[member].close()
 
+    def cut_off(self, member: int) -> None:
+        """As `kill`, and its connections to others end at once."""
+        network = self.session._launcher._finish.__self__._network
+        network.connections(member).abort()
+        self.session._control_server.far_ends[member].close()
+
     def end(self) -> Run:
         """Leave the loop."""
         self._steps.close()  # type: ignore[attr-defined]

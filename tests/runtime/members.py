@@ -180,6 +180,7 @@ class Members:
             "moves": [],
             "state": None,
             "protect": 0,
+            "commits": False,
         }
         for member, own in zip(members, rank_schedules(plan, self.graph), strict=True):
             self.tell((member,), {**order, "schedule": own.to_document()}, header)

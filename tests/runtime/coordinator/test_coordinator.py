@@ -342,7 +342,7 @@ def test_reductions_come_with_their_step_rank_by_rank_and_samples_at_once():
         steal_s=0.0, neighbours_cpu_s=0.0, rss_bytes=1, sent_bytes=2, received_bytes=3, disk_bytes=4,
     )  # fmt: skip
     job.steps(1, 0, reductions=[rows[1].to_row()])
-    (sampled,) = job.say(1, "steps", steps=[], samples=[sample.to_row()])
+    (sampled,) = job.say(1, "steps", steps=[], samples=[sample.to_row()], under_way=None)
     assert sampled == cmd.Sampled((sample,))
     (done,) = job.steps(0, 0, reductions=[rows[0].to_row()])
     assert done.reductions == tuple(rows)

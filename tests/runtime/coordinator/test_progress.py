@@ -1,9 +1,12 @@
 """How far ranks may run ahead of what all have reported."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from nfold.core.trace import StepParts
+from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.progress import FIRST_WINDOW, Progress
 
 
@@ -17,3 +20,37 @@ def test_who_cannot_be_called_back_has_few_evaluations_before_him(asynchrony, is
     assert (progress.window() > 0) is is_open
     progress.pending.pop(0)
     assert progress.window() >= FIRST_WINDOW
+
+
+def report(step: int, rank: int) -> dict[str, Any]:
+    parts = StepParts.from_row([step, rank, 0.5, *[0.0] * 6, 7, 3])
+    given = {"spans": [], "reductions": [], "begin_s": 0.0, "notes": []}
+    return {"step": step, "parts": parts.to_row(), "losses": [[rank, 0.25]], **given}
+
+
+def told(rank: int, *steps: int, under_way: int | None = None) -> ev.Received:
+    losses = None if under_way is None else {"step": under_way, "losses": [[rank, 0.25]], "samples": 3}
+    reports = [report(step, rank) for step in steps]
+    return ev.Received(rank, {"is": "steps", "steps": reports, "samples": [], "under_way": losses})
+
+
+def test_a_step_that_is_over_counts_once_all_have_told_its_losses():
+    progress = Progress((0, 1), SimpleNamespace(asynchrony=None), 4, 5)
+    progress.take(told(0, under_way=4))
+    assert progress.countable == 4, "of the other nothing is known"
+    progress.take(told(1, under_way=4))
+    assert (progress.done, progress.countable) == (4, 5)
+    progress.take(told(0, 4, under_way=5))
+    (done,) = progress.count_to(5)
+    assert (done.step, done.loss, progress.done, progress.countable) == (4, 0.5, 5, 5)
+    known, unknown = done.parts
+    assert (known.sent_bytes, unknown.step_s, unknown.other_s, unknown.samples) == (7, 0.5, 0.5, 3)
+
+
+def test_losses_of_a_step_that_all_have_reported_are_forgotten():
+    progress = Progress((0, 1), SimpleNamespace(asynchrony=None), 4, 5)
+    progress.take(told(0, under_way=4))
+    progress.take(told(0, 4))
+    assert [each.step for each in progress.take(told(1, 4)) if hasattr(each, "loss")] == [4]
+    progress.take(told(1, under_way=4))
+    assert progress.countable == 5

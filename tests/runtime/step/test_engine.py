@@ -76,11 +76,11 @@ class Recorder:
             self.extra[data.name](None)
 
 
-def engine(tasks, performer, transport=None, clock=None, num_events=20, num_tags=10) -> Engine:
+def engine(tasks, performer, transport=None, clock=None, num_events=20, num_tags=10, commits=False) -> Engine:
     schedule = RankSchedule(rank=0, segments=(), tasks=tuple(tasks), num_events=num_events, num_tags=num_tags)
     ticks = itertools.count(1)
     clock = clock or (lambda: float(next(ticks)))
-    return Engine(schedule, transport or ScriptedTransport(), performer, {Elements: performer}, clock)
+    return Engine(schedule, transport or ScriptedTransport(), performer, {Elements: performer}, clock, commits=commits)
 
 
 def load(event, *after):
@@ -202,6 +202,33 @@ def test_a_lost_peer_wakes_a_step_that_waits():
     transport.fail(PeerLost("rank 2 is lost", peer=2))
     with pytest.raises(PeerLost, match="rank 1 is lost"):
         playing.end()
+
+
+def test_a_step_that_commits_updates_nothing_before_all_its_messages_are_over():
+    """The first bucket is summed long before the second, whose sum may never come."""
+    transport, performer = ScriptedTransport(), Recorder()
+    tasks = [receive(0, "a"), update(1, 0), receive(2, "b", tag=1), update(3, 2)]
+    playing = Playing(engine(tasks, performer, transport, commits=True))
+    transport.wait_for(lambda: (1, 1) in transport.posted)
+    transport.posted[1, 0]()
+    transport.posted[1, 1]()
+    playing.end()
+    assert performer.done == ["take a", "take b", "UPDATE", "UPDATE"]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_where_a_peer_is_lost_only_a_step_that_commits_has_updated_nothing(commits):
+    transport, updated = ScriptedTransport(), threading.Event()
+    performer = Recorder(UPDATE=lambda emit: updated.set())
+    tasks = [receive(0, "a"), update(1, 0), receive(2, "b", tag=1), update(3, 2)]
+    playing = Playing(engine(tasks, performer, transport, commits=commits))
+    transport.wait_for(lambda: (1, 1) in transport.posted)
+    transport.posted[1, 0]()
+    assert commits or updated.wait(10.0)
+    transport.fail(PeerLost("rank 1 is lost", peer=1))
+    with pytest.raises(PeerLost):
+        playing.end()
+    assert updated.is_set() is not commits
 
 
 def test_after_a_failure_no_step_is_played_any_more():

@@ -9,7 +9,7 @@ from harness import CPU, graph_of, make_plan
 from nets import program
 
 from nfold.planning.scheduling.rank_schedules import rank_schedules
-from nfold.runtime.step import replica
+from nfold.runtime.step import traced_model
 from nfold.runtime.step.kept_program import KeptProgram
 from nfold.runtime.step.replica import Replica
 from nfold.transport.implementations.in_memory import MemoryNetwork
@@ -18,13 +18,13 @@ from nfold.transport.implementations.in_memory import MemoryNetwork
 @pytest.fixture
 def traces(monkeypatch):
     """The models that were traced."""
-    found, real = [], replica.recapture
+    found, real = [], traced_model.recapture
 
     def note(model, *given, **wishes):
         found.append(weakref.ref(model))
         return real(model, *given, **wishes)
 
-    monkeypatch.setattr(replica, "recapture", note)
+    monkeypatch.setattr(traced_model, "recapture", note)
     return found
 
 

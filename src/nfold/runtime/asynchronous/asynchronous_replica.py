@@ -46,8 +46,9 @@ from nfold.runtime.parameters.weights import Weights
 from nfold.runtime.step.cells import Cells
 from nfold.runtime.step.engine import Engine
 from nfold.runtime.step.kept_program import KeptProgram
-from nfold.runtime.step.replica import Clock, StepResult, modules_of, traced
+from nfold.runtime.step.replica import Clock, StepResult
 from nfold.runtime.step.taken_state import take_model, take_states
+from nfold.runtime.step.traced_model import modules_of, traced
 from nfold.transport.implementations.in_memory import MemoryNetwork
 from nfold.transport.protocol import Transport
 

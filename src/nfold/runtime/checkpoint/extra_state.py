@@ -29,6 +29,11 @@ class ExtraStates:
         self._model = model
         self._before = {name: _frozen(name, value) for name, value in _found(model.state_dict(keep_vars=True)).items()}
 
+    @property
+    def are_any(self) -> bool:
+        """Whether a module has an extra state."""
+        return bool(self._before)
+
     def changed(self) -> dict[str, Any]:
         """Return the extra states that differ from those at the beginning, by name.
 

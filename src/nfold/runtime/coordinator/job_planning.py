@@ -220,6 +220,7 @@ def build_orders(
         "moves": [],
         "state": None,
         "protect": 0,
+        "commits": False,
     }
     schedules = rank_schedules(chosen, known.graph, known.profiles)
     documents = [{**order, "schedule": own.to_document()} for own in schedules]

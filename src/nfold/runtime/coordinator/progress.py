@@ -36,6 +36,10 @@ class Progress:
         self.pending: list[tuple[int, str, set[int]]] = []
         """Evaluations, checkpoints, models and averages that were ordered: after which step, what, who owes it."""
         self._reports: dict[int, dict[int, dict[str, Any]]] = {}
+        self._losses: dict[int, dict[int, dict[str, Any]]] = {}
+        """What ranks told of steps before these were over, by step and rank."""
+        self._sent_bytes: dict[int, int] = {}
+        """In the last step that each rank has reported."""
         self._sums: dict[int, list[dict[str, list[float]]]] = {}
         """By the step after which it was evaluated."""
         self._files: dict[tuple[int, str], Arrived] = {}
@@ -69,7 +73,11 @@ class Progress:
         kind = event.message["is"]
         if kind == "steps":
             for report in event.message["steps"]:
-                self._reports.setdefault(report["step"], {})[event.rank] = report
+                parts = StepParts.from_row(report["parts"])
+                self._reports.setdefault(report["step"], {})[event.rank] = {**report, "parts": parts}
+                self._sent_bytes[event.rank] = parts.sent_bytes
+            if (under_way := event.message["under_way"]) is not None and under_way["step"] >= self.done:
+                self._losses.setdefault(under_way["step"], {})[event.rank] = under_way
             notes = [note for report in event.message["steps"] for note in report["notes"]]
             samples = tuple(SystemSample.from_row(row) for row in event.message["samples"])
             sampled = [cmd.Sampled(samples)] if samples else []
@@ -89,12 +97,54 @@ class Progress:
     def _complete_steps(self) -> list[cmd.Command]:
         done: list[cmd.Command] = []
         while len(self._reports.get(self.done, {})) == len(self._ranks):
-            done.append(self._step(self.done, self._reports.pop(self.done)))
-            self.done += 1
+            done.append(self._count())
         return done
 
+    def _count(self) -> cmd.Command:
+        """Count the next step, which all have reported."""
+        step, self.done = self.done, self.done + 1
+        self._losses.pop(step, None)
+        return self._step(step, self._reports.pop(step))
+
+    @property
+    def countable(self) -> int:
+        """Steps that could count if they are over: of each that is not reported, all ranks have told their losses."""
+        step = self.done
+        while set(self._ranks) <= self._reports.get(step, {}).keys() | self._losses.get(step, {}).keys():
+            step += 1
+        return step
+
+    def count_to(self, step: int) -> list[cmd.Command]:
+        """Count steps that are over, though some ranks cannot report them any more: what these did in them is unknown.
+
+        Args:
+            step: of them, up to `countable`.
+        """
+        done = []
+        while self.done < step:
+            reports = self._reports.setdefault(self.done, {})
+            longest_s = max((report["parts"].step_s for report in reports.values()), default=self._step_s or 0.0)
+            for rank in set(self._ranks) - reports.keys():
+                reports[rank] = self._unreported(rank, longest_s)
+            done.append(self._count())
+        return done
+
+    def _unreported(self, rank: int, step_s: float) -> dict[str, Any]:
+        """Stand in for the report of a rank that is lost, or was called off, before it had made one."""
+        told = self._losses[self.done][rank]
+        parts = StepParts(
+            step=self.done,
+            rank=rank,
+            step_s=step_s,
+            **dict.fromkeys(("input_s", "forward_s", "backward_s", "update_s", "communication_s"), 0.0),
+            other_s=step_s,
+            sent_bytes=self._sent_bytes.get(rank, 0),
+            samples=told["samples"],
+        )
+        return {"parts": parts, "losses": told["losses"], "reductions": [], "spans": [], "begin_s": 0.0, "notes": []}
+
     def _step(self, step: int, reports: dict[int, dict[str, Any]]) -> cmd.StepDone:
-        parts = tuple(StepParts.from_row(reports[rank]["parts"]) for rank in self._ranks)
+        parts = tuple(reports[rank]["parts"] for rank in self._ranks)
         if self._plan.asynchrony is not None:
             parts = aligned(parts, serving_ranks(self._plan.reductions)[0])
         self._step_s = max(part.step_s for part in parts)

@@ -54,6 +54,7 @@ class Rank:
         self.number = transport.rank
         self.transport = transport
         self.is_training = False
+        self._commits = False
         self._process, self._address = process, address
         self._sample_moving = SampleMoving(process, transport)
         self._state_handing = StateHanding(process, transport)
@@ -129,6 +130,11 @@ class Rank:
         has_file, _ = send_file(self._process.channel, "model", self._collect(tag, with_optimizer=False))
         return {"usage": usage, "staleness": staleness, "has_file": has_file}
 
+    def leave_state(self) -> None:
+        """Hold what was learnt up to the last step that all may count, though the generation ends here."""
+        if self._commits and isinstance(self._replica, Replica):
+            self._state_handing.hold_whole(self._replica, self._next_step)
+
     def close(self) -> None:
         """Free the model and the buffers, whatever is under way."""
         self._process.reporter.forget()
@@ -152,7 +158,7 @@ class Rank:
         checkpoint = self._state_handing.checkpoint(order, header, self._read_state)
         self._next_step = checkpoint.step if checkpoint else 0
         self._kept_from = self._next_step + WARM_UP_STEPS
-        self._last_step = order["total_steps"]
+        self._last_step, self._commits = order["total_steps"], order["commits"]
         plan = codec.decode(Plan, order["plan"])
         torch.set_num_threads(plan.threads[self.number])
         if process.owns_process:
@@ -207,6 +213,8 @@ class Rank:
                 measures=process.measures,
                 placed=placed,
                 resident=process.resident,
+                commits=self._commits,
+                tell_losses=process.reporter.losses if self._commits else None,
                 **shared,
             )
         report, flush = process.reporter.step, process.reporter.flush

@@ -1,7 +1,7 @@
 """Tells the coordinator what a rank measured: steps, several at a time, and samples of the system along with them."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from nfold.core import codec
 from nfold.machine.system_sampler import SystemSampler
@@ -49,18 +49,30 @@ class Reporter:
         if self._clock() - self._flushed_s >= FLUSH_S:
             self.flush()
 
-    def flush(self) -> None:
+    def flush(self, under_way: Message | None = None) -> None:
         """Send all that waits to be sent.
+
+        Args:
+            under_way: the losses of the step that this rank is in; None: it is in none.
 
         Raises:
             ChannelClosed: the coordinator is gone.
         """
         with self._lock:
             samples = [sample.to_row() for sample in self._sampler.take()] if self._sampler is not None else []
-            if self._steps or samples:
-                self._channel.send({"is": "steps", "steps": self._steps, "samples": samples})
+            if self._steps or samples or under_way:
+                told = {"steps": self._steps, "samples": samples, "under_way": under_way}
+                self._channel.send({"is": "steps", **told})
                 self._steps = []
             self._flushed_s = self._clock()
+
+    def losses(self, step: int, losses: Mapping[int, float], samples: int) -> None:
+        """Report the steps before, and at once the losses of the one under way: others may end it without this rank.
+
+        Raises:
+            ChannelClosed: the coordinator is gone.
+        """
+        self.flush({"step": step, "losses": list(losses.items()), "samples": samples})
 
     def end(self) -> None:
         """Take the last sample and send all that is left.

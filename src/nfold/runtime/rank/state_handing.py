@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from nfold.errors import InternalError
 from nfold.runtime.checkpoint.checkpoint_format import Checkpoint
+from nfold.runtime.checkpoint.joined_facts import UNKEPT
 from nfold.runtime.control.channel import Message
 from nfold.runtime.rank.process import Process
 from nfold.runtime.snapshots.handing import Handing, hand
@@ -28,6 +29,17 @@ class StateHanding:
         state = live_state((self._transport.number, step), self._process.member, replica.held(is_checked=True))
         self._process.memory.put(state)
         return {"is": "holdings", **(state.told or {})}
+
+    def hold_whole(self, replica: Replica, step: int) -> None:
+        """Hold what the replica has, which is the state of all: the generation has ended within the step that follows.
+
+        Nothing is held where that step may have changed the model before it was committed.
+        """
+        if replica.is_changed_by_updates_alone:
+            offer = replica.held(is_checked=False)
+            if not offer.facts[UNKEPT]:
+                label = (self._transport.number, step)
+                self._process.memory.put(live_state(label, self._process.member, offer, is_whole=True))
 
     def hand(self, order: Message) -> Message:
         """Give to those who stay, or take from those who leave; return what the coordinator is told."""

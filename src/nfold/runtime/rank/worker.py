@@ -151,7 +151,7 @@ class Worker:
         except TransportError as error:
             if not self._abandoned.is_set():
                 self._report_failure(error)
-            self._end_generation()
+            self._leave_generation()
             return False
         return self._doing == "finish"
 
@@ -174,7 +174,7 @@ class Worker:
             case "finish":
                 self._do_finish(order)
             case "abandon":
-                self._end_generation()
+                self._leave_generation()
                 self._abandoned.clear()
                 self._channel.send({"is": "abandoned"})
             case "recall":
@@ -187,6 +187,7 @@ class Worker:
                 "generation": state.label[0],
                 "step": state.label[1],
                 "told": state.told,
+                "is_whole": state.is_whole,
                 "others": [piece for piece in tuple(state.pieces) if piece[0] != self._process.member],
             }
             for state in self._process.memory.all()
@@ -341,6 +342,12 @@ class Worker:
             self._process.resident.store.let_go()
         if self._connections is not None:
             self._connections.abandon()
+
+    def _leave_generation(self) -> None:
+        """End the generation under way, which others may go on from."""
+        if self._rank is not None:
+            self._rank.leave_state()
+        self._end_generation()
 
     def _end_generation(self) -> None:
         if self._rank is not None:

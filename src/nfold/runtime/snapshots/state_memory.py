@@ -31,6 +31,8 @@ class HeldState:
     """Pieces whose memory nobody else uses: they were copied."""
     is_live: bool = False
     """Whether the next step of its generation would change it: nothing was copied."""
+    is_whole: bool = False
+    """Whether it is the state of all ranks: each of the generation has everything."""
 
     def read(self, piece: Piece, start: int, stop: int) -> memoryview:
         """Return the bytes of elements [start, stop) of a piece, counted from its begin.
@@ -93,10 +95,10 @@ class StateMemory:
             self._states = {}
 
 
-def live_state(label: Label, member: int, offer: Offer) -> HeldState:
+def live_state(label: Label, member: int, offer: Offer, *, is_whole: bool = False) -> HeldState:
     """Return a state of the tensors that are trained, which holds until the next step."""
     pieces = {(member, index): part for index, part in enumerate(_all_of(offer))}
-    return HeldState(label, pieces, _told(offer), is_live=True)
+    return HeldState(label, pieces, _told(offer), is_live=True, is_whole=is_whole)
 
 
 def copied_state(

@@ -6,7 +6,7 @@ chunk's loss is weighted by its share of the batch, so that gradients add up to 
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -52,6 +52,9 @@ from nfold.runtime.step.clipping import Clipping
 from nfold.runtime.step.engine import DataStore, Emit
 from nfold.runtime.step.exact_sums import ExactSums, aligned
 from nfold.runtime.step.gradient_signals import GradientSignals
+
+TellLosses = Callable[[int, dict[int, float], int], None]
+"""Called with a step, the weighted losses of all its chunks whose loss this rank computes, and their samples."""
 
 _NO_CHUNK = -1
 """Draws of an optimizer belong to a step as a whole."""
@@ -100,6 +103,7 @@ class Cells:
         shapes: Shapes | None = None,
         trials: LaterTrials | None = None,
         stage_trials: StageTrials | None = None,
+        tell_losses: TellLosses | None = None,
     ) -> None:
         self._program, self._model, self._captured, self._graph = program, model, captured, graph
         self._schedule, self._buffers, self._updaters, self._clipping = schedule, buffers, updaters, clipping
@@ -121,6 +125,12 @@ class Cells:
         self._exact = ExactSums(*given) if exactly else None  # its hooks come first: a signal sends what they add
         self._signals = GradientSignals(graph, schedule, reductions, parameters)
         self._activations = Activations(schedule, captured, device)
+        self._tell_losses = tell_losses
+        self._loss_chunks = tuple(
+            task.chunk
+            for task in schedule.tasks
+            if isinstance(task, Forward) and graph.loss in schedule.segments[task.segment].outputs
+        )
         self._step = _Step()
 
     def close(self) -> None:
@@ -142,6 +152,7 @@ class Cells:
             self._exact.begin()
         for parameter in self._unheld:
             parameter.grad = None
+        self._tell_if_all()
 
     @property
     def stores(self) -> dict[type, DataStore]:
@@ -278,6 +289,14 @@ class Cells:
         if not math.isfinite(value):
             raise NonFiniteLoss(tell_loss(chunk, value, *self._loader.read_again(self._step.index, chunk)))
         self._step.losses[chunk] = value * self._weight(chunk)
+        self._tell_if_all()
+
+    def _tell_if_all(self) -> None:
+        """Tell the losses once all are there: before the last gradients go, so that no step can count without them."""
+        due = sum(self._step.sizes[chunk] > 0 for chunk in self._loss_chunks)
+        if self._tell_losses is not None and len(self._step.losses) == due:
+            samples = sum(self._step.sizes[chunk] for chunk in self._step.losses)
+            self._tell_losses(self._step.index, dict(self._step.losses), samples)
 
     def _weight(self, chunk: int) -> float:
         return self._step.sizes[chunk] / sum(self._step.sizes)

@@ -7,6 +7,7 @@ message waited for starts it, so no message waits for a thread to wake up.
     play(step) --> post every Receive
                --> for each compute task in order: wait for its events, perform, complete
                --> wait for the messages that are left
+               --> where it commits: what changes the training's state, which waits for nobody any more
 """
 
 import functools
@@ -17,7 +18,17 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from nfold.core.schedule import RankSchedule
-from nfold.core.tasks import Backward, ComputeTask, MessageEnd, Receive, Send, Task, chunk_of
+from nfold.core.tasks import (
+    Backward,
+    ComputeTask,
+    FoldStatistics,
+    MessageEnd,
+    OptimizerStep,
+    Receive,
+    Send,
+    Task,
+    chunk_of,
+)
 from nfold.core.trace import ReductionParts, Span, span_of
 from nfold.runtime.step.reduction_times import ReductionTimes
 from nfold.transport.protocol import Transport
@@ -80,9 +91,23 @@ class Engine:
         clock: Callable[[], float],
         *,
         times_reductions: bool = True,
+        commits: bool = False,
     ) -> None:
+        """Args:
+        schedule: what the rank plays.
+        transport: to the other ranks.
+        performer: computes.
+        stores: hold what messages carry, by the kind of their data.
+        clock: seconds.
+        times_reductions: whether to time them.
+        commits: whether the state changes only once all messages of the step are over: a step that fails has changed
+            nothing then. No message may wait for what changes it.
+        """
         self._rank, self._num_tags = schedule.rank, max(1, schedule.num_tags)
-        self._compute = tuple(task for task in schedule.tasks if not isinstance(task, MessageEnd))
+        last = (OptimizerStep, FoldStatistics) if commits else ()
+        compute = tuple(task for task in schedule.tasks if not isinstance(task, MessageEnd))
+        self._compute = tuple(task for task in compute if not isinstance(task, last))
+        self._commit = tuple(task for task in compute if isinstance(task, last))
         self._receives = tuple(task for task in schedule.tasks if isinstance(task, Receive))
         self._messages = {task.id: task for task in schedule.tasks if isinstance(task, MessageEnd)}
         self._dependents: list[list[int]] = [[] for _ in range(schedule.num_events)]
@@ -115,7 +140,7 @@ class Engine:
             keep_spans: whether to note when each task began and ended.
 
         Raises:
-            TransportError: a peer is lost.
+            TransportError: a peer is lost. Where it commits, nothing has been updated then.
         """
         played = Played(begin_s=self._clock())
         self._waiting = list(self._counts)
@@ -131,6 +156,8 @@ class Engine:
             self._wait(functools.partial(self._is_ready, task.id), played)
             self._perform(task, played)
         self._wait(lambda: self._left == 0, played)
+        for task in self._commit:
+            self._perform(task, played)
         played.end_s = self._clock()
         played.reductions = self._times.parts(step, self._rank)
         return played

@@ -1,9 +1,8 @@
 """One rank's part of a job, built from a plan: model, buffers, optimizers and the engine that plays its schedule."""
 
-import functools
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,10 +10,8 @@ import torch
 from torch import nn
 
 from nfold.capture.batches.shapes import batch_shapes
-from nfold.capture.capture import recapture
 from nfold.capture.computing.batch_norm import StatisticsRecorder
 from nfold.capture.cutting.captured import Captured
-from nfold.capture.cutting.program_splitting import split
 from nfold.capture.example_batches import program_batches
 from nfold.capture.program.building import build_model
 from nfold.capture.side_effects.module_states import is_freed
@@ -22,7 +19,7 @@ from nfold.core.graph import ModelGraph
 from nfold.core.placement import Reduction
 from nfold.core.plan import Plan
 from nfold.core.residency import PlacedRun
-from nfold.core.schedule import RankSchedule, StatisticsGroup
+from nfold.core.schedule import RankSchedule
 from nfold.core.tasks import Load
 from nfold.core.trace import ReductionParts, Span, StepParts
 from nfold.errors import ProgramError
@@ -51,57 +48,16 @@ from nfold.runtime.parameters.optimizer_updates import (
 )
 from nfold.runtime.parameters.unused_weights import free_unused
 from nfold.runtime.parameters.weights import Weights
-from nfold.runtime.step.cells import Cells
+from nfold.runtime.step.cells import Cells, TellLosses
 from nfold.runtime.step.changed_buffers import ChangedBuffers
 from nfold.runtime.step.clipping import Clipping
 from nfold.runtime.step.engine import Engine, Played
 from nfold.runtime.step.kept_program import KeptProgram
 from nfold.runtime.step.taken_state import take_model, take_states
+from nfold.runtime.step.traced_model import modules_of, traced
 from nfold.transport.protocol import Transport
 
 Clock = Callable[[], float]
-
-
-def traced(
-    program: Program,
-    model: nn.Module,
-    graph: ModelGraph,
-    dataset: Any,
-    own: RankSchedule,
-    device: torch.device,
-    *,
-    splits: Mapping[str, int] | None = None,
-    parameters: Mapping[str, nn.Parameter] | None = None,
-    lazy: bool = False,
-    kept: KeptProgram,
-) -> Captured | None:
-    """Return the model's trace; None if this rank runs the whole module and no operator needs a seed of its own.
-
-    Args:
-        program: the user's.
-        model: built by it.
-        graph: what was captured, before operators are cut into parts.
-        dataset: of samples to trace with.
-        own: what this rank plays.
-        device: where to compute.
-        splits: operator -> number of parts.
-        parameters: what the parts use.
-        lazy: the weights may still move in memory.
-        kept: what this process has made of the program for earlier generations.
-    """
-    cut = splits or any(len(segment.operators) < len(graph.operators) for segment in own.segments)
-    random = any(operator.num_random for operator in graph.operators)
-    if graph.capture == "opaque" or not own.segments or not (cut or random):
-        return None
-    rebuild = functools.partial(build_model, program, device)
-    example = program_batches(program, dataset)
-    trace = functools.partial(recapture, model, program.loss, example, graph, rebuild=rebuild, lazy=lazy)
-    return split(kept.bound(program, graph, model, trace), splits or {}, parameters)
-
-
-def modules_of(graph: ModelGraph, groups: tuple[StatisticsGroup, ...]) -> tuple[str, ...]:
-    """Return the names of the batch norm modules of some groups, each once, in the order of their calls."""
-    return tuple(dict.fromkeys(m for group in groups for op in group.operators for m in graph.operator(op).statistics))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +96,8 @@ class Replica:
         placed: Sequence[PlacedRun] = (),
         resident: Any = None,
         measures: bool = True,
+        commits: bool = False,
+        tell_losses: TellLosses | None = None,
         clock: Clock = time.perf_counter,
     ) -> None:
         """Args:
@@ -158,6 +116,8 @@ class Replica:
         placed: who trains on which samples, where each rank does on its own; empty: all ranks read all.
         resident: samples by their numbers in the whole data; None: `dataset` has them all.
         measures: whether to time reductions.
+        commits: whether a step that fails leaves the state as it was; the plan must be one that is replicated.
+        tell_losses: called in each step, before this rank's last gradients go.
         clock: seconds.
         """
         self.rank, self.plan, self.device = rank, plan, device
@@ -190,8 +150,9 @@ class Replica:
         reads = reader or SampleReader(trained, program.seed, program.collate)
         self._loader = ChunkLoader(reads, self.sampler, chunks, last_step)
         self.averages = self._build_averages(checkpoint)
-        self._cells = self._build_cells(own, captured, dataset)
-        self._engine = Engine(own, transport, self._cells, self._cells.stores, clock, times_reductions=measures)
+        self._cells = self._build_cells(own, captured, dataset, tell_losses)
+        wishes = {"times_reductions": measures, "commits": commits}
+        self._engine = Engine(own, transport, self._cells, self._cells.stores, clock, **wishes)
         norms = {statistic.module for statistic in graph.statistics}
         self._changed_buffers = ChangedBuffers(self.model, but=norms)
         self._extra_states = ExtraStates(self.model)
@@ -234,7 +195,9 @@ class Replica:
         plan = self.plan
         return Clipping(limit, self.rank, plan.world_size, plan.reductions, self._buffers, parameters)
 
-    def _build_cells(self, own: RankSchedule, captured: Captured | None, dataset: Any) -> Cells:
+    def _build_cells(
+        self, own: RankSchedule, captured: Captured | None, dataset: Any, tell_losses: TellLosses | None
+    ) -> Cells:
         modules = modules_of(self._graph, self._groups)
         recorder = StatisticsRecorder(self.model, modules) if modules else None
         return Cells(
@@ -256,6 +219,7 @@ class Replica:
             shapes=batch_shapes(program_batches(self.program, dataset)) if captured else None,
             trials=self._trials,
             stage_trials=self._stage_trials,
+            tell_losses=tell_losses,
         )
 
     @property
@@ -356,6 +320,11 @@ class Replica:
         rest = [part for part in found.rest if part.name not in given and not is_freed(part.values)]
         found = replace(found, rest=rest)
         return self.averages.beside(found) if self.averages is not None else found
+
+    @property
+    def is_changed_by_updates_alone(self) -> bool:
+        """Whether nothing but the end of a step changes the model, so that one that failed has changed nothing."""
+        return not (self.written or self._changed_buffers.modules() or self._extra_states.are_any)
 
     @property
     def written(self) -> frozenset[str]:

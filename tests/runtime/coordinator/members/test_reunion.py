@@ -30,7 +30,7 @@ def steps(member: int, rank: int, *numbers: int) -> ev.Said:
         {"step": step, "parts": _row(step, rank), "reductions": [], "losses": [[rank, 0.5]], "spans": [], "notes": []}
         for step in numbers
     ]
-    return said(member, "steps", steps=reports, samples=[])
+    return said(member, "steps", steps=reports, samples=[], under_way=None)
 
 
 def _row(step: int, rank: int) -> Any:

@@ -118,17 +118,22 @@ class Succession:
         self._take_late(loss)
         yield from self._generations.sever(ranks)
         self._note_kept()
-        done = max(beginning.next_step, self._progress.done if self._progress is not None else 0)
-        chunks = plan_of(beginning.known).chunks
-        state = yield from self._hand_over.recall(ranks, done, chunks)
+        progress, chunks = self._progress, plan_of(beginning.known).chunks
+        done = max(beginning.next_step, progress.done if progress is not None else 0)
+        most = max(done, progress.countable if progress is not None else 0)
+        state = yield from self._hand_over.recall(ranks, most, chunks)
         if state is not None and state.step >= max(self._kept, self._file[1]):
-            header, step, told = state.header, state.step, "a snapshot"
+            if progress is not None and state.step > done:
+                self._requests.say(*progress.count_to(state.step))
+                done = state.step
+            header, step = state.header, state.step
+            told = "the step under way" if state.is_committed else "a snapshot"
         else:
             self._hand_over.forget()
             header, step = yield from self._last_file()
             told = "a checkpoint" if header else "the beginning"
-        if self._progress is not None:
-            self._training.go_back(step, self._progress)
+        if progress is not None:
+            self._training.go_back(step, progress)
         turnover = Turnover(lost=loss.hosts, steps_again=done - step, again_from=told)
         known = replace(beginning.known, cluster=self._speeds.in_cluster(beginning.known.cluster))
         known, builds = yield from self._regrouping.without(turnover, known, self._as_seen(ready), step)
@@ -171,7 +176,7 @@ class Succession:
         orders = orders or build_orders(known, chosen, run_steps.total_steps, beginning.header, placed, ready["seed"])
         orders = with_moves(orders, known, chosen, placed, beginning.next_step // run_steps.steps_per_epoch)
         self._protection.begin(chosen, known.cluster)
-        orders = self._hand_over.with_sources(orders, self._protection.every)
+        orders = self._hand_over.with_sources(orders, self._protection.wishes)
         built = yield from self._requests.collect(ranks, orders, "built")
         told = dict.fromkeys(note for reply in built.values() for note in reply["notes"])
         given = sum(reply.get("state_bytes", 0) for reply in built.values())  # who begins anew is given none

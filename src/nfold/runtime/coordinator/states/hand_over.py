@@ -4,7 +4,7 @@ holdings: all tell what they hold ──> somebody leaves that has something alo
 recall: those who are left do     ──> build: who reads what from whom
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -79,7 +79,7 @@ class HandOver:
 
         Args:
             ranks: all who are left.
-            most_steps: that all ranks had reported.
+            most_steps: of which enough is known that they may count.
             chunks: of a batch.
         """
         self.forget()
@@ -116,17 +116,17 @@ class HandOver:
         yield from self._requests.ask(involved, order, "handed")
         self._state = replace(state, here=(*state.here, *came))
 
-    def with_sources(self, orders: Sequence[cmd.Order], every: int) -> list[cmd.Order]:
+    def with_sources(self, orders: Sequence[cmd.Order], wishes: Mapping[str, Any]) -> list[cmd.Order]:
         """Return orders to build, one for each rank, with what each rank reads from whom.
 
         Args:
             orders: as they are.
-            every: steps between snapshots; 0: none are kept.
+            wishes: what they say of protection besides.
 
         Raises:
             InternalError: elements are lost.
         """
-        orders = [replace(each, message={**each.message, "protect": every}) for each in orders]
+        orders = [replace(each, message={**each.message, **wishes}) for each in orders]
         if self._state is None:
             return orders
         state, members = self._state, self._membership.ranks[: len(orders)]

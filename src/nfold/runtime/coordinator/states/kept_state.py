@@ -19,6 +19,8 @@ class KeptState:
     """What was held when it was taken."""
     here: tuple[Holding, ...]
     """What is held now."""
+    is_committed: bool = False
+    """Whether it is the state before the step that a loss has ended: no step is lost."""
 
     def shared(self, members: Collection[int]) -> list[Shared] | None:
         """Return all elements with those of some members that have them; None: some are lost without others."""

@@ -55,7 +55,7 @@ class Protection:
         self._members: tuple[int, ...] = ()
         self._generation: Generation | None = None
         self._number = 0
-        self._rhythm = Rhythm(0, 0)
+        self._rhythm, self._commits = Rhythm(0, 0), False
         self._cost_s: float | None = None
         self._link_bytes_per_s: float | None = None
         self._other_at = self._ordered_at = _NEVER
@@ -67,15 +67,16 @@ class Protection:
         self._members = self._membership.ranks[: plan.world_size]
         self._generation = self._membership.generation
         is_on = self._is_on and plan.asynchrony is None and plan.world_size > 1
+        self._commits = is_on and plan.is_replicated
         self._rhythm = Rhythm(self._wish.most_steps or FIRST_EVERY, 0) if is_on else Rhythm(0, 0)
         self._cost_s, self._other_at, self._ordered_at = None, _NEVER, _NEVER
         rates = [node.uplink.bandwidth_bytes_per_s for node in cluster.nodes if node.uplink and node.name in plan.nodes]
         self._link_bytes_per_s = min(rates, default=None)
 
     @property
-    def every(self) -> int:
-        """Steps between snapshots, as ranks begin."""
-        return self._rhythm.every
+    def wishes(self) -> dict[str, Any]:
+        """What orders to build say of it: steps between snapshots, and whether each step is committed by all."""
+        return {"protect": self._rhythm.every, "commits": self._commits}
 
     def take(self, rank: int, message: Mapping[str, Any], step_s: float | None) -> list[cmd.Command]:
         """Take in what a rank tells of a snapshot; return the orders that follow.
