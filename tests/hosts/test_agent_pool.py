@@ -13,7 +13,7 @@ from nfold.core import codec
 from nfold.core.options.host_range import HostRange
 from nfold.errors import ClusterError
 from nfold.hosts.agent_pool import AgentPool
-from nfold.hosts.host_agent import HostChanges
+from nfold.hosts.host_agent import HostAgent, HostChanges, make_room
 from nfold.hosts.host_facts import facts_of_this_host
 from nfold.hosts.manager import PlaceState
 from nfold.hosts.program_files.archive import Archive
@@ -123,6 +123,19 @@ def test_who_joins_by_hand_fills_the_next_place(pool, arrive):
     arrive(place=0)
     wait_for_one = wait(pool, 1)
     assert wait_for_one[0].place == 0
+
+
+def test_who_joins_by_hand_makes_room_for_who_was_granted_its_place():
+    facts = facts_of_this_host("python")
+    laptop = HostAgent(0, "laptop", facts, None)
+    placed = HostAgent(1, "node-1", facts, None, is_placed=True)
+    agents = {0: laptop, 1: placed}
+    make_room(0, agents)
+    assert agents == {1: placed, 2: laptop}
+    assert laptop.place == 2
+    make_room(1, agents)
+    make_room(None, agents)
+    assert agents == {1: placed, 2: laptop}, "who was granted a place keeps it"
 
 
 def test_other_versions_are_refused_on_both_sides(pool, arrive):
@@ -351,6 +364,18 @@ def test_a_host_that_leaves_in_order_is_free_when_its_member_is(open_pool, begun
     back = joined(open_pool, said, name="pi-1")
     for each in (successor, back):
         each.channel.close()
+
+
+def test_a_host_whose_member_is_lost_comes_again_three_times(open_pool, begun, said):
+    for member in range(3):
+        begun.say("ended", member=member, how="was killed by signal 9 (SIGKILL)")
+        open_pool.release(member, is_lost=True)
+        assert begun.hear()[0] == {"do": "release", "member": member}
+        assert said.get(timeout=30.0) == "pi-1"
+        open_pool.start(member + 1, open_pool.next_ready())
+        assert begun.hear()[0] == {"do": "start", "member": member + 1}
+    open_pool.release(3, is_lost=True)
+    assert [begun.hear()[0]["do"] for _ in range(2)] == ["release", "stop"], "it is given back"
 
 
 def test_a_host_that_leaves_before_it_has_a_member_is_free_at_once(open_pool, begun, said):

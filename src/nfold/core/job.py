@@ -42,6 +42,9 @@ class JobSettings(JobOptions):
     """For how long there are hosts; None: nobody takes them back."""
     hosts: HostRange | None = None
     """How many may train, where they come and go, with a rank on each; None: those that the job begins with."""
+    waits_s: float = 0.0
+    """How long those that are left wait for others where fewer are left than the job is to train on; 0: nobody can
+    come."""
     trials: "tuple[Trial, ...]" = ()
     """Plans to try one after another with the same ranks, instead of one job."""
     begun: "Begun | None" = None

@@ -33,9 +33,9 @@ class AgentLauncher:
         """Return how a member ended, and on which host, or None while it runs."""
         return self._pool.ended(member, timeout_s)
 
-    def release(self, member: int) -> None:
-        """Let go of a member that has left the job."""
-        self._pool.release(member)
+    def release(self, member: int, *, is_lost: bool = False) -> None:
+        """Let go of a member that has left the job; where it is lost and its host is not, that comes once more."""
+        self._pool.release(member, is_lost=is_lost)
 
     def last_lines(self) -> list[str]:
         """Return the last lines that members have printed, whichever it was; none after `stop`."""

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from nfold.core import codec
@@ -16,6 +16,7 @@ from nfold.hosts.host_agent import (
     dismiss,
     ended_early,
     give,
+    make_room,
     place_of,
     program_order,
     reply_of,
@@ -26,7 +27,7 @@ from nfold.hosts.host_agent import (
     unique_name,
 )
 from nfold.hosts.host_facts import HostFacts, own_versions
-from nfold.hosts.manager import Manager, PlaceState
+from nfold.hosts.manager import Manager
 from nfold.hosts.program_files.archive import Archive
 from nfold.launch.output import Output
 from nfold.runtime.control.channel import ALIVE, ChannelClosed, Message, SocketChannel
@@ -98,6 +99,7 @@ class AgentPool:
     def _admit(self, hello: Message, channel: SocketChannel) -> HostAgent | None:
         facts = codec.decode(HostFacts, hello["facts"])
         with self._changed:
+            make_room(hello["place"], self._agents)
             name, why = hello["name"] or facts.host, self._refusal(hello, facts)
             if why:
                 channel.send({"do": "refuse", "why": why})
@@ -168,22 +170,13 @@ class AgentPool:
             if is_called_off():
                 raise KeyboardInterrupt
             states = [state for state in manager.states() if state.place not in here]
-            self._check_ended(states, manager)
+            if (ended := next((state for state in states if state.stage == "ended"), None)) is not None:
+                raise self._error or ended_early(manager, ended)  # it may have been refused, which says more
             told, before = tell_waiting(told, states, count_wanted - len(here), manager), told
             if told != before:
                 self._say(told)
             if self._clock() > deadline_s:
                 raise ClusterError(tell_late(manager, states, count_wanted, len(here), within_s))
-
-    def _check_ended(self, states: Sequence[PlaceState], manager: Manager) -> None:
-        """Raise for a place whose agent will not come any more; it may have been refused, which says more."""
-        ended = next((state for state in states if state.stage == "ended"), None)
-        if ended is None:
-            return
-        with self._changed:
-            if self._error is not None:
-                raise self._error
-        raise ended_early(manager, ended)
 
     # The program
 
@@ -293,15 +286,27 @@ class AgentPool:
             return "was let go"
         return f"was lost with its host {home.name}: {home.gone}" if home.gone else None
 
-    def release(self, member: int) -> None:
-        """Let go of a member that has left the job; where hosts come and go, its host is free with the last one."""
+    def release(self, member: int, *, is_lost: bool = False) -> None:
+        """Let go of a member that has left the job; where hosts come and go, its host is free with the last one.
+
+        A host that is there and has lost its member comes once more.
+        """
         with self._changed:
             home = self._homes.pop(member, None)
             is_free = home is not None and self._hosts is not None and home not in self._homes.values()
         if home is not None:
             give(home, {"do": "release", "member": member})
-            if is_free:
+            if is_free and is_lost and home.may_try_again:
+                home.tries_again()
+                self._offer(home)
+            elif is_free:
                 dismiss(home)
+
+    def _offer(self, agent: HostAgent) -> None:
+        """Say that a host is there which has no member."""
+        with self._changed:
+            self._ready.append(agent)
+        self._changes.came(agent)
 
     def call_back(self, agent: HostAgent, why: str) -> None:
         """Let an agent end, for a reason, once the run goes on without its members."""
@@ -372,8 +377,7 @@ class AgentPool:
                 with self._changed:
                     agent.holds_program = True
                     if agent not in self._first:
-                        self._ready.append(agent)
-                        self._changes.came(agent)
+                        self._offer(agent)
                     self._changed.notify_all()
             case "leaving" if self._hosts is not None:
                 agent.is_taken |= not agent.is_leaving

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import queue
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
@@ -20,6 +21,8 @@ DISMISSED_S = 1.0
 SKEW_S = 60.0
 """Clocks that differ by more are told of."""
 
+_MOST_TRIES = 3
+"""What kills members may lie in their host, or in the program."""
 RETURNED = 1 << 20
 """Place of the first agent that came back, and of those behind it."""
 
@@ -48,10 +51,22 @@ class HostAgent:
     """Whether its host wants it to end as soon as the run can do without."""
     is_taken: bool = False
     """Whether its host was taken away, with or without a word: nobody here gave it back."""
+    num_tries: int = 0
+    """How often it was given another member, since its last one was lost."""
     is_dismissed: bool = False
     """Whether it was told that it is needed no more."""
     replies: "queue.SimpleQueue[Message]" = field(default_factory=queue.SimpleQueue, repr=False)
     """What it answered to orders that are waited for."""
+
+    @property
+    def may_try_again(self) -> bool:
+        """Whether it may have another member in place of one that was lost."""
+        return not (self.gone or self.is_leaving) and self.num_tries < _MOST_TRIES
+
+    def tries_again(self) -> None:
+        """Note that it comes once more, and now."""
+        self.num_tries += 1
+        self.launched_at = time.time()
 
 
 def _nobody_listens(*_: object) -> None:
@@ -83,6 +98,14 @@ def place_of(hello: Message, taken: Collection[int]) -> int:
     if hello.get("returns"):
         return next(number for number in itertools.count(RETURNED + (hello["place"] or 0)) if number not in taken)
     return hello["place"] if hello["place"] is not None else next(n for n in itertools.count() if n not in taken)
+
+
+def make_room(place: int | None, agents: dict[int, HostAgent]) -> None:
+    """Give who was brought by hand another place, where a manager has granted the first free one to somebody else."""
+    if place in agents and not (agents[place].is_placed or agents[place].gone):
+        guest = agents.pop(place)
+        guest.place = max([place, *agents]) + 1
+        agents[guest.place] = guest
 
 
 def unique_name(name: str, taken: Collection[str]) -> str:

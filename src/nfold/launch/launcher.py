@@ -21,8 +21,13 @@ class Launcher(Protocol):
         """
         ...
 
-    def release(self, member: int) -> None:
-        """Let go of a member that has left the job; nothing of it is left afterwards. Safe to call again."""
+    def release(self, member: int, *, is_lost: bool = False) -> None:
+        """Let go of a member that has left the job; nothing of it is left afterwards. Safe to call again.
+
+        Args:
+            member: its number.
+            is_lost: whether it was lost, so that another one may be offered the place that it had.
+        """
         ...
 
     def last_lines(self) -> list[str]:

@@ -109,8 +109,9 @@ class LocalLauncher:
         started = self._members.get(member)
         return "was let go" if started is None else started.ended(timeout_s)
 
-    def release(self, member: int) -> None:
+    def release(self, member: int, *, is_lost: bool = False) -> None:
         """Let go of a member that has left the job, and kill what is left of its process group."""
+        del is_lost
         if (started := self._members.pop(member, None)) is not None:
             started.kill()
             started.reap()

@@ -40,8 +40,9 @@ class ThreadLauncher:
         thread.join(timeout_s)
         return None if thread.is_alive() else f"ended with code {self._codes.get(member, 1)}"
 
-    def release(self, member: int) -> None:
+    def release(self, member: int, *, is_lost: bool = False) -> None:
         """Let go of a member that has left the job, once its thread has ended."""
+        del is_lost
         if (thread := self._threads.pop(member, None)) is not None:
             thread.join(LEAST_GRACE_S)
 

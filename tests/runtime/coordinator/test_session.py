@@ -51,7 +51,7 @@ class Launcher:
     def ended(self, rank, timeout_s):
         return self.ends.get(rank)
 
-    def release(self, rank):
+    def release(self, rank, *, is_lost=False):
         self.released.append(rank)
 
     def last_lines(self):

@@ -49,6 +49,8 @@ class LetGo:
     """Take no more notice of a member that has left."""
 
     member: int
+    is_lost: bool = False
+    """Whether it has ended against everybody's will, so that its host may have another one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,8 @@ class Coordinator:
         self._known, self._checkpoint, self._first_step = known, checkpoint, first_step
         self._placed: tuple[PlacedRun, ...] = ()
         self._living: LivingData | None = None
-        self._postmortem, self._membership = Postmortem(), Membership(settings.hosts.least if settings.hosts else 1)
+        least = settings.hosts.least if settings.hosts else 1
+        self._postmortem, self._membership = Postmortem(), Membership(least, waits=settings.waits_s > 0)
         self._patience, self._failure_detector, self._cuts = patience, FailureDetector(patience), Cuts(patience)
         self._requests = RankRequests(self._postmortem)
         self._admission = Admission(self._membership)
@@ -209,7 +210,8 @@ class Coordinator:
         return tuple(rank for number in members if (rank := self._membership.rank_of(number)) is not None)
 
     def _tick(self, tick: ev.ClockTick) -> list[cmd.ToShell]:
-        return self._watch(tick) or self._watch_network(tick) or self._lookahead.tick(tick.now_s)
+        commands = self._watch(tick) or self._watch_network(tick) or self._lookahead.tick(tick.now_s)
+        return commands or (self._advance(tick) if self._membership.num_lacking else [])
 
     def _watch(self, tick: ev.ClockTick) -> list[cmd.ToShell]:
         """Say which ranks have fallen silent, and give up those that stay so."""
@@ -268,7 +270,8 @@ class Coordinator:
         self._generations.enlist(self._membership.ranks)
         self._hurt = set(self._membership.ranks)
         late, self._late = self._late, []
-        released: list[cmd.ToShell] = [cmd.LetGo(each) for each in before if each not in self._membership.ranks]
+        gone = (each for each in before if each not in self._membership.ranks)
+        released: list[cmd.ToShell] = [cmd.LetGo(each, is_lost=True) for each in gone]
         return released + self._resume(lambda: self._flow.throw(RanksLost(hosts, late)))
 
     # The job, in order

@@ -144,7 +144,8 @@ class Session:
                 elif isinstance(command, cmd.SendState):
                     self._send_state(command)
                 elif isinstance(command, cmd.LetGo):
-                    self._let_go(command.member)
+                    self._control_server.forget(command.member)
+                    self._launcher.release(command.member, is_lost=command.is_lost)
                 elif isinstance(command, cmd.TakeState):
                     self._take_state()
                 elif isinstance(command, cmd.PlanAside):
@@ -206,10 +207,6 @@ class Session:
             raise
         self._coming.add(number)
         return number
-
-    def _let_go(self, member: int) -> None:
-        self._control_server.forget(member)
-        self._launcher.release(member)
 
     def _interrupt(self) -> None:
         self._interrupts += 1

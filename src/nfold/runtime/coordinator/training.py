@@ -11,6 +11,7 @@ from nfold.core import codec
 from nfold.core.job import JobSettings
 from nfold.core.options.averages import Averages, is_averaged
 from nfold.core.options.best_model import BestSoFar
+from nfold.core.text.units import count, seconds
 from nfold.core.trace import RankUsage
 from nfold.planning.choosing.early_checks import RunSteps
 from nfold.runtime.control import commands as cmd
@@ -67,6 +68,8 @@ class Training:
         self._owed: int | None = None
         """Steps after which an evaluation was due that nobody has made."""
         self._gathers = 0
+        self._short_since_s: float | None = None
+        """When it was first seen that too few ranks are left."""
         self._interrupted = self._time_is_up = self._is_terminated = False
 
     def play(
@@ -98,6 +101,10 @@ class Training:
             stop = min(self._next_stop(granted), allowed, progress.done + progress.window())
             is_ending = self._interrupted or generation_end.is_due
             is_held = is_ending or halting.is_open or reprobing.is_open or self._waits_for_best(progress)
+            if generation_end.num_lacking:
+                is_held = True
+            else:
+                self._short_since_s = None
             if stop > granted and not is_held:
                 commands.append(cmd.Order(ranks, {"do": "until", "step": stop}))
                 granted = stop
@@ -111,6 +118,8 @@ class Training:
             event = yield commands
             commands = []
             commands += self._hear_wish(event, granted, ranks, progress)
+            if isinstance(event, ev.ClockTick):
+                commands += self._wait_for_others(event.now_s, generation_end.num_lacking)
             if isinstance(event, ev.Received):
                 news = [*progress.take(event), *reprobing.take(event, granted)]
                 commands += news
@@ -151,6 +160,17 @@ class Training:
         if isinstance(event, ev.TimeUp):
             self._time_is_up = not self._interrupted
         return [self._keeping(granted, ranks, progress)] if isinstance(event, ev.CheckpointWanted) else []
+
+    def _wait_for_others(self, now_s: float, num_lacking: int) -> list[cmd.Command]:
+        """Say that too few ranks are left, and end the run in order when none has come for long."""
+        if self._short_since_s is None:
+            self._short_since_s = now_s
+            lacking, limit = count(num_lacking, "host"), seconds(self._settings.waits_s)
+            return [cmd.Noted(f"waiting for {lacking} more, {limit} at most: --nodes {self._settings.hosts}")]
+        if now_s - self._short_since_s < self._settings.waits_s or self._interrupted:
+            return []
+        self._interrupted = True
+        return [cmd.Noted(f"nobody has come within {seconds(self._settings.waits_s)} (--hosts-within)")]
 
     def _keep_state(
         self,

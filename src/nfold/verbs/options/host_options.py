@@ -16,6 +16,9 @@ from nfold.hosts.managers.slurm.slurm_allocation import nodes_of_allocation
 from nfold.verbs.options.range_checks import hold_s_of
 from nfold.verbs.options.target import Target, read_target
 
+GIVES_MORE = ("local", "slurm", "yarn", "ray")
+"""Kinds of managers that can be asked for hosts while a run trains."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostOptions(RunOptions):
@@ -55,6 +58,18 @@ class HostOptions(RunOptions):
         """How long hosts wait for another coordinator when this command is gone, in seconds; 0: they end with it."""
         hosts = self.hosts if self.target else None
         return hold_s_of(hosts, self.hold_for, is_placed=self.place is not None)
+
+    @property
+    def waits_s(self) -> float:
+        """How long those that are left wait for others where fewer than MIN are left; 0: nobody can come."""
+        if self.hosts is None or self.place is not None:
+            return 0.0
+        target = self.target
+        if target is None:
+            comes = any(fault.split()[:1] == ["join"] for fault in self.fault)
+        else:
+            comes = self.listen is not None or (target.kind in GIVES_MORE and not self.gang)
+        return float(self.hosts_within) if comes else 0.0
 
     @property
     def num_nodes(self) -> int | None:

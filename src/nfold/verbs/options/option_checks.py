@@ -231,6 +231,7 @@ class Options(HostOptions):
             cluster=self._cluster_at_first(),
             nodes=self.rank_nodes,
             hosts=self.hosts,
+            waits_s=self.waits_s,
         )
 
 

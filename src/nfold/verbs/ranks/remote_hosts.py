@@ -254,6 +254,8 @@ def node_of(agent: HostAgent) -> Node:
 
 
 def _came_by(agent: HostAgent) -> str:
+    if agent.num_tries:
+        return "its rank was lost, and it was not"
     return "its place was granted" if agent.is_placed else "it joined by hand"
 
 

@@ -325,7 +325,12 @@ def test_a_rank_that_is_lost_ends_the_run_whoever_waits():
 
 
 def on_hosts(
-    count: int, least: int = 1, checkpoint_every: int | None = None, strategy: str = "ring", **found: float
+    count: int,
+    least: int = 1,
+    checkpoint_every: int | None = None,
+    strategy: str = "ring",
+    waits_s: float = 0.0,
+    **found: float,
 ) -> Job:
     """A job whose hosts come and go."""
     link = replace(FOUND, **({"latency_s": 1e-6, "there_bytes_per_s": 1e9, "back_bytes_per_s": 1e9} | found))
@@ -333,7 +338,7 @@ def on_hosts(
     declared = Cluster(nodes=tuple(replace(cluster().nodes[0], name=name) for name in names))
     settings: dict[str, Any] = {"nodes": names, "cluster": declared, "hosts": HostRange(least, 4)}
     settings |= {"workers": count, "strategy": strategy, "checkpoint_every": checkpoint_every}
-    job = Job(JobSettings(**settings), ready=CHUNKED, found=link)
+    job = Job(JobSettings(**settings, waits_s=waits_s), ready=CHUNKED, found=link)
     job.until_training()
     return job
 
@@ -476,7 +481,7 @@ def test_the_others_go_on_from_the_beginning_where_nothing_was_kept():
     job = on_hosts(2)
     job.all_step(0, 1)
     gone, abandon = lose(job, 1, 0)
-    assert (gone, orders([abandon])) == (cmd.LetGo(1), ["0 abandon"])
+    assert (gone, orders([abandon])) == (cmd.LetGo(1, is_lost=True), ["0 abandon"])
     assert lose(job, 1, 0) == [], "what was seen of a loss that is known"
     assert orders(job.say(0, "abandoned")) == ["0 recall"]
     *_, again, connect = job.say(0, "recalled", states=[])
@@ -575,11 +580,35 @@ def test_the_others_go_back_to_the_last_snapshot_that_all_had_taken():
         job.say(rank, "snapshot", step=4, seconds=0.01, rows=None, facts=held()["facts"])
     lose(job, 2, 0, 1)
     job.all_say("abandoned", (0, 1))
-    states = [{"generation": 0, "step": step, "told": held(), "others": []} for step in (2, 4)]
+    states = [{"generation": 0, "step": step, "told": held(), "others": [], "is_whole": False} for step in (2, 4)]
     *_, again, _ = job.all_say("recalled", (0, 1), states=states)
     assert (again.next_step, again.turnover) == (2, Turnover(lost=("host-2",), steps_again=2, again_from="a snapshot"))
     builds = job.all_say("connected", (0, 1))
     assert [(each.message["state"]["step"], StateHeader(each.blob).facts["step"]) for each in builds] == [(2, 2)] * 2
+
+
+@pytest.mark.parametrize(("is_told", "step", "origin"), [(True, 4, "the step under way"), (False, 2, "a snapshot")])
+def test_a_step_that_one_of_those_left_has_ended_counts_if_its_losses_are_known(is_told, step, origin):
+    job = training(3, hosts=HostRange(1, 4), protect=2)
+    job.all_step(0, 1)
+    snapshot(job, 2)
+    job.all_step(2)
+    for rank in job.workers if is_told else (0, 1):
+        under_way = {"step": 3, "losses": [[rank, 0.5]], "samples": 13}
+        job.say(rank, "steps", steps=[], samples=[], under_way=under_way)
+    lose(job, 2, 0, 1)
+    job.all_say("abandoned", (0, 1))
+    taken = {"generation": 0, "told": held(), "others": []}
+    job.say(0, "recalled", states=[taken | {"step": 2, "is_whole": False}, taken | {"step": 4, "is_whole": True}])
+    states = [taken | {"step": 2, "is_whole": False}]
+    if is_told:  # the other one is within the step
+        states.append(taken | {"step": 3, "is_whole": True})
+    *before, again, _ = job.say(1, "recalled", states=states)
+    assert (again.next_step, again.turnover.again_from) == (step, origin)
+    assert [each.step for each in before if isinstance(each, cmd.StepDone)] == ([3] if is_told else [])
+    assert again.turnover.steps_again == (0 if is_told else 1)
+    builds = job.all_say("connected", (0, 1))
+    assert [each.message["commits"] for each in builds] == [True, True]
 
 
 def play_on_while_a_loss_is_looked_into(job: Job) -> None:
@@ -598,9 +627,40 @@ def test_what_ranks_told_while_all_had_their_say_about_a_loss_counts():
     play_on_while_a_loss_is_looked_into(job)
     lose(job, 2, 1)
     job.all_say("abandoned", (0, 1))
-    states = [{"generation": 0, "step": 4, "told": held(), "others": []}]
+    states = [{"generation": 0, "step": 4, "told": held(), "others": [], "is_whole": False}]
     *_, again, _ = job.all_say("recalled", (0, 1), states=states)
     assert (again.next_step, again.turnover) == (4, Turnover(lost=("host-2",), steps_again=0, again_from="a snapshot"))
+
+
+def waiting() -> Job:
+    """A job of two hosts at least that has lost one, and whose other one has built anew."""
+    job = on_hosts(2, least=2, waits_s=60.0)
+    job.all_step(0, 1, 2, 3)
+    job.say(1, "checkpoint", has_file=False)
+    job.say(0, "checkpoint", file("epoch"), has_file=True)
+    lose(job, 1, 0)
+    job.say(0, "abandoned")
+    job.say(0, "recalled", states=[])
+    job.handle(ev.StateTaken(b"header"))
+    job.say(0, "connected")
+    assert orders(job.say(0, "built", kept={}, notes=[], seconds=0.1)) == [], "nobody trains"
+    (noted,) = told(job.handle(ev.ClockTick(100.0, {})))
+    assert noted == "waiting for 1 host more, 60.0 s at most: --nodes 2:4"
+    return job
+
+
+def test_who_is_left_alone_where_two_are_the_fewest_trains_once_another_has_come():
+    job = waiting()
+    assert told(job.handle(ev.ClockTick(159.0, {}))) == []
+    commands = arrived(job, 2)
+    assert orders(commands)[:3] == ["Noted", "2 pace", "0 until 8"], "it is there, and joins soon"
+
+
+def test_a_run_that_has_waited_for_a_host_in_vain_is_kept_and_ends():
+    job = waiting()
+    commands = job.handle(ev.ClockTick(161.0, {}))
+    assert told(commands) == ["nobody has come within 60.0 s (--hosts-within)"]
+    assert orders(commands)[-2:] == ["0 checkpoint", "0 finish"]
 
 
 def test_two_losses_at_once_are_told_of_what_came_late_only_once():
@@ -609,7 +669,7 @@ def test_two_losses_at_once_are_told_of_what_came_late_only_once():
     play_on_while_a_loss_is_looked_into(job)
     lose(job, 3, 1, 2)
     job.all_say("abandoned", (0, 1, 2))
-    states = [{"generation": 0, "step": 4, "told": held(), "others": []}]
+    states = [{"generation": 0, "step": 4, "told": held(), "others": [], "is_whole": False}]
     job.all_say("recalled", (0, 1, 2), states=states)
     lose(job, 2, 0, 1)
     job.all_say("abandoned", (0, 1))
@@ -625,7 +685,7 @@ def test_who_wants_the_run_to_end_while_a_loss_is_looked_into_is_heard_once_it_g
     assert job.handle(ev.Interrupted(by_manager=True)) == []
     lose(job, 2, 1)
     job.all_say("abandoned", (0, 1))
-    states = [{"generation": 0, "step": 2, "told": held(), "others": []}]
+    states = [{"generation": 0, "step": 2, "told": held(), "others": [], "is_whole": False}]
     job.all_say("recalled", (0, 1), states=states)
     job.all_say("connected", (0, 1))
     assert orders(job.all_say("built", (0, 1), kept={}, notes=[], seconds=0.1))[-2:] == ["01 checkpoint", "01 finish"]
@@ -653,12 +713,12 @@ def test_what_one_rank_has_alone_is_given_to_another_and_lost_only_with_both():
     lose(job, 2, 0, 1)
     job.all_say("abandoned", (0, 1))
     kept = {"generation": 0, "step": 1, "told": held()}
-    job.say(0, "recalled", states=[kept | {"others": [[2, 1]]}])
-    *_, again, _ = job.say(1, "recalled", states=[kept | {"others": []}])
+    job.say(0, "recalled", states=[kept | {"others": [[2, 1]], "is_whole": False}])
+    *_, again, _ = job.say(1, "recalled", states=[kept | {"others": [], "is_whole": False}])
     assert again.turnover.again_from == "a snapshot"
     lose(job, 0, 1)
     job.say(1, "abandoned")
-    *_, again, _ = job.say(1, "recalled", states=[kept | {"others": []}])
+    *_, again, _ = job.say(1, "recalled", states=[kept | {"others": [], "is_whole": False}])
     assert (again.next_step, again.turnover.again_from) == (0, "the beginning")
 
 

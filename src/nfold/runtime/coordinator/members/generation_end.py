@@ -38,6 +38,11 @@ class GenerationEnd:
         return self._membership.decision in (Decision.GROW, Decision.SHRINK)
 
     @property
+    def num_lacking(self) -> int:
+        """How many ranks more it takes to train."""
+        return self._membership.num_lacking
+
+    @property
     def is_last(self) -> bool:
         """Whether all members want to leave, so that the run is kept and ends."""
         return self._membership.decision is Decision.STOP

@@ -89,11 +89,14 @@ class Membership:
         fixed: why nobody gets a rank any more, nor can leave before the end; empty: members come and go.
     """
 
-    def __init__(self, least: int = 1) -> None:
+    def __init__(self, least: int = 1, *, waits: bool = False) -> None:
         """Args:
-        least: the fewest ranks that the job goes on with.
+        least: the fewest ranks that the job trains on.
+        waits: whether fewer ranks keep what they have learnt, and wait for others.
         """
-        self._least, self._num_reserved = least, 0
+        self._least, self._fewest, self._num_reserved = least, 1 if waits else least, 0
+        self._num_spared = 0
+        """Ranks that left because a plan had no use for them, since there were enough the last time."""
         self._nodes: dict[int, Node] = {}
         self.histories = Histories()
         self.ranks: tuple[int, ...] = ()
@@ -137,9 +140,14 @@ class Membership:
         if self.generation is None or self.fixed or not self.awaited:
             return Decision.GO_ON
         if self.leavers:
-            can_shrink = len(self.next_ranks) >= self._least and not self._indispensable.keys() & set(self.leavers)
+            can_shrink = len(self.next_ranks) >= self._fewest and not self._indispensable.keys() & set(self.leavers)
             return Decision.SHRINK if can_shrink else Decision.STOP
         return Decision.GROW if self.newcomers else Decision.GO_ON
+
+    @property
+    def num_lacking(self) -> int:
+        """How many members more it takes to train; 0: enough are there, those among them that plans have no use for."""
+        return max(0, self._least - len(self.ranks) - len(self.newcomers) - self._num_spared)
 
     @property
     def awaited(self) -> frozenset[int]:
@@ -228,9 +236,14 @@ class Membership:
             raise InternalError(f"member {min(lost)} has a rank and has not finished: it cannot lose it")
         self.ranks = numbers
 
+    def spare(self, count: int) -> None:
+        """Note that the next generation begins without so many ranks, since its plan has no use for them."""
+        is_enough = len(self.ranks) - count >= self._least
+        self._num_spared = 0 if is_enough else self._num_spared + count
+
     def can_lose(self, numbers: Collection[int]) -> bool:
         """Whether enough ranks are left without these members, and without those that have finished."""
-        return not self.fixed and len(set(self.ranks) - set(numbers) - self._finished) >= self._least
+        return not self.fixed and len(set(self.ranks) - set(numbers) - self._finished) >= self._fewest
 
     def lose(self, numbers: Collection[int]) -> None:
         """Take the ranks of members that are lost, or finished; what others saw of a loss is no failure of theirs."""

@@ -97,7 +97,9 @@ class Regrouping:
     def _begin(self, known: Known, next_step: int, turnover: Turnover, shifts: tuple[SpeedShift, ...] = ()) -> Flow:
         chosen, told = plan_of(known), self._membership.histories.told(turnover)
         self._requests.say(cmd.Replanned(known, chosen, next_step, told, shifts=shifts))
-        yield from self._generations.let_go(tuple(range(chosen.world_size, len(self._membership.ranks))))
+        unused = tuple(range(chosen.world_size, len(self._membership.ranks)))
+        self._membership.spare(len(unused))
+        yield from self._generations.let_go(unused)
         yield from self._generations.begin(chosen.world_size)
 
     def _let_leavers_go(self) -> Flow:
