@@ -103,14 +103,11 @@ class Plan:
 
     @property
     def is_replicated(self) -> bool:
-        """Whether each of several ranks holds the whole model and all of the optimizer's state."""
-        everyone = tuple(range(self.world_size))
-        whole = len(everyone) > 1 and not self.splits and self.asynchrony is None
-        return (
-            whole
-            and all(tuple(sorted(set(ranks))) == everyone for ranks in self.placement.owners.values())
-            and all(each.route == "ring" and tuple(sorted(each.members)) == everyone for each in self.reductions)
-        )
+        """Whether each of several ranks that work holds the whole model and all of the optimizer's state."""
+        working = self.placement.working
+        if len(working) < 2 or self.placement.is_cut or self.splits or self.asynchrony is not None:
+            return False
+        return all(each.route == "ring" and set(each.members) == set(working) for each in self.reductions)
 
     def samples_of(self, rank: int) -> float:
         """Return how many samples of a batch a rank computes something of, as a mean over steps."""

@@ -142,15 +142,21 @@ def room_notes(hosts: HostRange | None, chunks: int) -> tuple[str, ...]:
     return (f"a batch keeps its {count(chunks, 'chunk')} however many of {hosts.most} hosts train; --chunks sets it",)
 
 
-def snapshot_notes(protect: object, *, is_on: bool) -> tuple[str, ...]:
+def snapshot_notes(protect: object, *, is_on: bool, is_replicated: bool) -> tuple[str, ...]:
     """Say what it takes, and brings, that ranks keep snapshots.
 
     Args:
         protect: as it was asked for.
         is_on: whether they do.
+        is_replicated: whether each rank has the whole state, too.
     """
     if not is_on:
         return ()
+    if is_replicated:
+        return (
+            "no step is lost with a host, since each rank has the whole state; snapshots in memory are kept all the "
+            "same, for a host that vanishes as a step ends",
+        )
     most = read_protect(protect).most_steps
     costs = f"at most {count(most, 'step')}" if most else "as few steps as pay; --protect K sets how many"
     return (f"each rank keeps snapshots of what it trains in memory, so that a lost host costs {costs}",)

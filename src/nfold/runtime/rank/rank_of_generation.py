@@ -132,8 +132,9 @@ class Rank:
 
     def leave_state(self) -> None:
         """Hold what was learnt up to the last step that all may count, though the generation ends here."""
-        if self._commits and isinstance(self._replica, Replica):
-            self._state_handing.hold_whole(self._replica, self._next_step)
+        replica = self._replica
+        if self._commits and isinstance(replica, Replica) and self.number in replica.plan.placement.working:
+            self._state_handing.hold_whole(replica, self._next_step)
 
     def close(self) -> None:
         """Free the model and the buffers, whatever is under way."""

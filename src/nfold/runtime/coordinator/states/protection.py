@@ -171,11 +171,12 @@ class Protection:
         if self._is_told or not step_s or self._cost_s is None:
             return []
         self._is_told = True
+        costs = f": a lost host costs at most {count(rhythm.every + rhythm.lag, 'step')}" if not self._commits else ""
         sent = f" and {size(_most_sent(shipped))} for another host" if shipped else ""
         return [
             cmd.Noted(
                 f"note: ranks keep a snapshot in memory every {count(rhythm.every, 'step')}, which takes "
-                f"{seconds(self._cost_s)}{sent}: a lost host costs at most {count(rhythm.every + rhythm.lag, 'step')}"
+                f"{seconds(self._cost_s)}{sent}{costs}"
             )
         ]
 
