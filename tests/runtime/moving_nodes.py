@@ -3,6 +3,7 @@
 from contextlib import contextmanager
 
 from nfold.runtime.samples.mover import Mover
+from nfold.runtime.samples.pacing import Pacer
 from nfold.runtime.samples.resident_dataset import ResidentDataset
 from nfold.runtime.samples.sample_store import SampleStore
 from nfold.transport.implementations.in_memory import MemoryNetwork
@@ -35,10 +36,13 @@ class Nodes:
         self.generation += 1
         self._open()
 
-    def movers(self, moves, moving=0, **options):
+    def movers(self, moves, moving=0, bytes_per_s=None, gate=None, **options):
         members = range(len(self._data_sets))
         pairs = zip(self.transports, self.data, strict=True)
-        return [Mover(transport, members, moving, moves, data, **options) for transport, data in pairs]
+        return [
+            Mover(transport, members, moving, moves, data, pacer=Pacer(bytes_per_s, gate=gate), **options)
+            for transport, data in pairs
+        ]
 
     def move(self, moves, moving=0, **options):
         return [mover.wait() for mover in self.movers(moves, moving, **options)]

@@ -14,12 +14,15 @@ from typing import Any
 import torch
 
 from nfold.core.residency import SampleMove
+from nfold.planning.residency.model.pieces import LINK_SHARE, piece_bytes_on
 from nfold.runtime.checkpoint.exchange import Exchange
+from nfold.runtime.samples.gradients_first import Gate, GatedTransport
 from nfold.runtime.samples.mover import Mover
+from nfold.runtime.samples.pacing import Pacer
 from nfold.runtime.samples.resident_dataset import ResidentDataset
 from nfold.runtime.samples.sample_store import SampleStore
-from nfold.transport.generations.generation_transport import GenerationTransport
 from nfold.transport.implementations.tcp import Listener, TcpConnections
+from nfold.transport.protocol import Transport
 from nfold.transport.tags import Use, tag_of
 
 HERE = Path(__file__).parent
@@ -35,17 +38,15 @@ SAMPLES, FLOATS = 4_000, 768
 """That live on the first node, and the numbers of each: 12 MB in all, more than a case moves."""
 UNSENT_S = 0.01
 """The kernel holds what the link carries in that time, as in a run."""
-CASES: dict[str, dict[str, Any] | None] = {
-    "nothing moves": None,
-    "as fast as it goes, pieces of 64 KB": {"bytes_per_s": None, "link_bytes_per_s": None},
-    "as fast as it goes, pieces of 20 ms": {"bytes_per_s": None},
-    "at what gradients leave, pieces of 20 ms": {},
-}
+ALL_THE_TIME, AT_WHAT_IS_LEFT, BETWEEN = "all the link", "what gradients leave", "between gradients"
+CASES = ("nothing moves", ALL_THE_TIME, AT_WHAT_IS_LEFT, BETWEEN)
+"""Samples as fast as they go; always, at the rate that gradients leave; as in a run, while no gradient travels."""
 
 
-def steps(transport: GenerationTransport, num_steps: int) -> list[float]:
+def steps(transport: Transport, gate: Gate, num_steps: int) -> list[float]:
     """Compute and exchange gradients with the other node; return the seconds of each exchange."""
-    exchange, peer, mine, never = Exchange(transport), 1 - transport.rank, bytes(GRADIENT_BYTES), threading.Event()
+    gated = GatedTransport(transport, gate)
+    exchange, peer, mine, never = Exchange(gated), 1 - transport.rank, bytes(GRADIENT_BYTES), threading.Event()
     found = []
     for step in range(num_steps):
         never.wait(COMPUTE_S)
@@ -66,13 +67,20 @@ def node(number: int, addresses: list[str], case: str, link_bytes_per_s: float, 
         transport.limit_unsent(1 - number, int(UNSENT_S * link_bytes_per_s))
         base = [(torch.zeros(FLOATS), 0)] * SAMPLES if number == 0 else []
         data = ResidentDataset(base, 0, SAMPLES, SampleStore(Path(where)))
-        options, mover = CASES[case], None
-        if options is not None:
-            idle = COMPUTE_S / (COMPUTE_S + GRADIENT_BYTES / link_bytes_per_s)
-            usual = {"bytes_per_s": idle * link_bytes_per_s, "link_bytes_per_s": link_bytes_per_s}
+        mover, gradient_s = None, GRADIENT_BYTES / link_bytes_per_s
+        gate = Gate(1.5 * gradient_s, UNSENT_S)
+        ahead_bytes = int(UNSENT_S * link_bytes_per_s) - piece_bytes_on(link_bytes_per_s)
+        pacers = {
+            ALL_THE_TIME: Pacer(),
+            AT_WHAT_IS_LEFT: Pacer(COMPUTE_S / (COMPUTE_S + gradient_s) * link_bytes_per_s),
+            BETWEEN: Pacer(LINK_SHARE * link_bytes_per_s, ahead_bytes=ahead_bytes, gate=gate),
+        }
+        if case in pacers:
             moves = [SampleMove(source=0, target=1, spans=((0, SAMPLES),), epoch=1)]
-            mover = Mover(transport, (0, 1), 0, moves, data, **{**usual, **options})
-        took_s = steps(transport, num_steps)
+            mover = Mover(
+                transport, (0, 1), 0, moves, data, pacer=pacers[case], link_bytes_per_s=link_bytes_per_s
+            )
+        took_s = steps(transport, gate, num_steps)
         rate = mover.moved.received_bytes / mover.moved.seconds if mover else 0.0
         print(json.dumps({"took_s": took_s, "moved_bytes_per_s": rate}), flush=True)
         if mover is not None:

@@ -1,5 +1,7 @@
 """Moving while training: the shortest epoch against a linear program, and what every epoch must keep."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,8 +9,9 @@ from hypothesis import strategies as st
 from scattered import boxes, cluster, demand, random_problem
 from scipy.optimize import linprog
 
-from nfold.planning.residency.methods.choices import moved_beside, waterfill
+from nfold.planning.residency.methods.choices import moved_beside, nothing, waterfill
 from nfold.planning.residency.methods.overlap import Idle, idle_links, least_epoch_s, overlapped
+from nfold.planning.residency.model.pieces import held_up_s, idle_share
 from nfold.planning.residency.model.problem import problem_of
 
 
@@ -20,13 +23,13 @@ def shortest_by_linear_program(asked, idle):
     rows = np.vstack(
         [
             np.hstack([-one, one, column(asked.rate)]),
-            np.hstack([one, none, column(idle.sends_rate)]),
-            np.hstack([none, one, column(idle.takes_rate)]),
+            np.hstack([one, none, column(idle.sends)]),
+            np.hstack([none, one, column(idle.takes)]),
             np.hstack([-one, one, column(np.zeros(n))]),
         ]
     )
     most = np.where(np.isfinite(asked.most), asked.most - asked.held, 1e12)
-    limits = np.concatenate([-asked.held, idle.sends_fixed, idle.takes_fixed, most])
+    limits = np.concatenate([-asked.held, np.zeros(2 * n), most])
     ranges = [*((0, left) for left in asked.held - asked.least), *[(0, None)] * n, (0, None)]
     balance = np.concatenate([np.ones(n), -np.ones(n), [0.0]])[None, :]
     goal = np.concatenate([np.zeros(2 * n), [1.0]])
@@ -64,24 +67,45 @@ def test_one_epoch_is_never_slower_than_moving_first(seed):
 def test_a_link_is_a_second_processor():
     """100 samples at 1/s beside a link of 1/s: half of them leave while the other half is computed."""
     asked = boxes(held=[100, 0], rate=[1, 4], up=[1, 1])
-    idle = Idle(np.zeros(2), asked.up, np.zeros(2), asked.down)
+    idle = Idle(asked.up, asked.down)
     assert least_epoch_s(asked, idle) == pytest.approx(50)
 
 
-def test_gradients_come_first():
-    """A link that gradients fill carries no samples."""
-    nodes = cluster(("a", 1000, 1, 1), ("b", 0, 1, 1))
-    problem = problem_of(nodes, demand(gradient_bytes=1e6), rates={})
-    idle = idle_links(problem, problem.can_compute)
-    assert idle.sends_fixed == pytest.approx([0, 0], abs=1e-6)
+def test_samples_have_the_time_in_which_nodes_compute_and_no_more():
+    """A node of 10 samples/s beside a link of 125: gradients that take 8 s of each step leave it as much as those of
+    8 ms."""
+    nodes = cluster(("a", 1000, 10, 1), ("b", 0, 10, 1))
+    found = []
+    for gradient_bytes in (1e3, 1e6):
+        problem = problem_of(nodes, demand(gradient_bytes=gradient_bytes), rates={})
+        share = idle_share(problem.demand.traffic, problem.can_compute)
+        idle = idle_links(problem, problem.can_compute)
+        assert idle.sends == pytest.approx(share * problem.boxes.up)
+        assert 0.5 < share < 1.0
+        found.append(overlapped(problem, problem.can_compute).works[0])
+    assert found[0] == pytest.approx(found[1])
     free = problem_of(nodes, demand(), rates={})
-    assert overlapped(free, free.can_compute).holds == pytest.approx([500, 500])
+    assert idle_links(free, free.can_compute).sends == pytest.approx(free.boxes.up), "none travel"
 
 
-def test_gradients_wait_for_pieces_while_samples_move():
-    """Two messages that wait for each other in each of 10 steps, for two pieces of 20 ms each."""
-    nodes = cluster(("a", 1000, 1, 1), ("b", 0, 1, 1))
-    free, held_up = (problem_of(nodes, demand(gradient_bytes=size), rates={}) for size in (0.0, 1e-3))
-    quick, slow = (overlapped(each, each.can_compute).cost for each in (free, held_up))
-    assert slow.first_epoch_s == pytest.approx(quick.first_epoch_s + 10 * 2 * 2 * 0.02)
+def test_a_step_waits_once_for_the_pieces_that_have_left_while_samples_move():
+    """In each of 10 steps, two pieces of 5 ms."""
+    nodes = cluster(("a", 1000, 1, 1), ("b", 0, 1, 1), ("c", 0, 1, 1))
+    held, light = (problem_of(nodes, demand(gradient_bytes=size), rates={}) for size in (1e-3, 1e-3))
+    light = replace(light, links=light.links._replace(up=light.links.up * 1e6, down=light.links.down * 1e6))
+    slow, quick = (overlapped(each, each.can_compute).cost for each in (held, light))
+    assert slow.first_epoch_s == pytest.approx(quick.first_epoch_s + 10 * 2 * (0.005 - 65536 / 125e9))
     assert slow.epoch_s == pytest.approx(quick.epoch_s), "nothing moves any more"
+
+
+@given(seed=st.integers(0, 1 << 30))
+def test_no_step_is_slower_than_without_moving_but_for_the_pieces_that_have_left(seed):
+    problem = random_problem(seed)
+    stays = nothing(problem)
+    if stays is None:
+        return
+    asked = problem.demand
+    held_s = np.ceil(problem.boxes.total / asked.batch_size) * held_up_s(asked.traffic, problem.links, stays.members)
+    run = overlapped(problem, stays.members)
+    assert run.cost.first_epoch_s <= (stays.cost.epoch_s + held_s) * (1 + 1e-9)
+    assert run.cost.run_s <= (stays.cost.run_s + asked.epochs * held_s) * (1 + 1e-9)

@@ -188,6 +188,7 @@ def test_one_ask_is_on_its_way_until_somebody_knows_how_large_samples_are(tmp_pa
 def test_ranks_that_come_to_rest_do_not_wait_for_what_is_sent_slowly(tmp_path):
     move = SampleMove(source=0, target=1, spans=((0, 50),))
     order = {"members": [0, 1], "moves": [codec.encode(move)], "needed": None, "link_bytes_per_s": None}
+    pace = {"move_bytes_per_s": 0, "ahead_bytes": 0, "quiet_s": 0.0, "settle_s": 0.0}
     with nodes_with(tmp_path, items(0, 50), []) as nodes:
         ranks = []
         for transport, data in zip(nodes.transports, nodes.data, strict=True):
@@ -197,7 +198,7 @@ def test_ranks_that_come_to_rest_do_not_wait_for_what_is_sent_slowly(tmp_path):
                 channel=SimpleNamespace(send=lambda message: None),
             )
             ranks.append(SampleMoving(process, transport))
-            ranks[-1].begin_beside({**order, "move_bytes_per_s": 0})
+            ranks[-1].begin_beside({**order, **pace})
         resting = [threading.Thread(target=rank.rest, daemon=True) for rank in ranks]
         for thread in resting:
             thread.start()

@@ -9,9 +9,9 @@ from nfold.planning.residency.model.pieces import LEAST_PIECE_BYTES, MOST_PIECE_
 from nfold.runtime.samples.pacing import Pacer
 
 
-def test_a_piece_takes_20_ms_of_a_slow_link():
+def test_a_piece_takes_5_ms_of_a_slow_link():
     assert piece_bytes_on(None) == piece_bytes_on(1e9) == MOST_PIECE_BYTES
-    assert piece_bytes_on(1e6) == 20_000
+    assert piece_bytes_on(1e6) == 5_000
     assert piece_bytes_on(1.0) == LEAST_PIECE_BYTES
 
 
@@ -39,6 +39,14 @@ def test_what_was_not_used_is_not_saved_up():
     clock.now_s = 100.0
     pacer.take(20)
     assert pacer.waits_s() == 2.0
+
+
+def test_a_little_may_pass_before_its_time():
+    pacer = Pacer(10.0, Clock(), ahead_bytes=30)
+    pacer.take(20)
+    assert pacer.waits_s() == 0.0
+    pacer.take(20)
+    assert pacer.waits_s() == 1.0
 
 
 def test_another_rate_counts_at_once():

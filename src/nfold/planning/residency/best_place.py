@@ -10,7 +10,7 @@ from nfold.errors import PlanError
 from nfold.planning.residency.methods.choices import UNLIMITED, Choice, integer, nothing
 from nfold.planning.residency.methods.joint import joint_optimum
 from nfold.planning.residency.methods.pipeline import fetched, pipeline_optimum
-from nfold.planning.residency.model.boxes import Array
+from nfold.planning.residency.model.pieces import idle_share
 from nfold.planning.residency.model.pricing import computes_s
 from nfold.planning.residency.model.problem import Problem
 from nfold.planning.residency.model.transfers import Flow, flows
@@ -147,7 +147,7 @@ def _shares(problem: Problem, chosen: Choice) -> Iterator[NodeShare]:
 
 def _transfers(problem: Problem, chosen: Choice) -> Iterator[Transfer]:
     boxes, each = problem.boxes, problem.residency.sample_bytes
-    idle = _idle_share(problem, chosen)
+    idle = _moving_share(problem, chosen)
     change = chosen.holds - boxes.held
     needs_s = np.maximum(-change / boxes.up, change / boxes.down) / idle
     for flow in flows(boxes.held, chosen.holds, problem.sites):
@@ -162,13 +162,12 @@ def _transfers(problem: Problem, chosen: Choice) -> Iterator[Transfer]:
         )
 
 
-def _idle_share(problem: Problem, chosen: Choice) -> Array:
-    """Return the share of time for which each link is free of gradients while data move, of shape (n,)."""
+def _moving_share(problem: Problem, chosen: Choice) -> float:
+    """Return the share of time that samples have of links while data move: in the first epoch, where most do."""
     if chosen.moving != "while training":
-        return np.ones(len(problem.names))
-    steps = np.ceil(problem.boxes.total / problem.demand.batch_size)
-    busy_s = steps * problem.demand.traffic.link_bytes(problem.links, chosen.members) / problem.links.narrow
-    return np.asarray(np.clip(1 - busy_s / chosen.cost.first_epoch_s, 1e-3, 1.0))
+        return 1.0
+    computing = 1 - chosen.cost.sync_s / chosen.cost.first_epoch_s
+    return idle_share(problem.demand.traffic, chosen.members) * max(computing, 1e-3)
 
 
 def _saves_s(problem: Problem, chosen: Choice, flow: Flow, takes_s: float) -> float | None:

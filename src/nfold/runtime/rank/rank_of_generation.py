@@ -199,7 +199,8 @@ class Rank:
         process = self._process
         reads = bool(chunks_read(split_graph(graph, plan.splits), plan.placement, self.number))
         is_shared = process.resident is None  # processes that read have what the program gives, and no more
-        place = (self.number, process.the_program, process.datasets["train"], graph, plan, own, self.transport)
+        transport = self._sample_moving.step_transport
+        place = (self.number, process.the_program, process.datasets["train"], graph, plan, own, transport)
         shared: dict[str, Any] = {
             "device": process.device,
             "checkpoint": checkpoint,

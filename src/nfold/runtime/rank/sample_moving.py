@@ -10,8 +10,11 @@ from nfold.planning.residency.model.spans import union
 from nfold.runtime.control.channel import Message
 from nfold.runtime.rank.process import Process
 from nfold.runtime.rank.residence import samples_in
+from nfold.runtime.samples.gradients_first import Gate, GatedTransport
 from nfold.runtime.samples.mover import Moved, Mover
+from nfold.runtime.samples.pacing import Pacer
 from nfold.transport.generations.generation_transport import GenerationTransport
+from nfold.transport.protocol import Transport
 
 
 class SampleMoving:
@@ -19,6 +22,8 @@ class SampleMoving:
 
     def __init__(self, process: Process, transport: GenerationTransport) -> None:
         self._process, self._transport = process, transport
+        self.step_transport: Transport = transport
+        """For messages of steps, which samples make way for."""
         self._mover: Mover | None = None
         self._reporting: threading.Thread | None = None
         self._num_orders = 0
@@ -27,7 +32,7 @@ class SampleMoving:
         """Move samples, and return what the coordinator is told once all of this rank's are through."""
         process, examples = self._process, tuple((first, end) for first, end in order["examples"])
         process.examples = examples or process.examples
-        moved = self._begin(order["members"], _moves_of(order), order).wait()
+        moved = self._begin(order, _moves_of(order)).wait()
         self._mover = None
         if examples:  # for a first look at the program, on a node that had no samples
             process.datasets["train"] = samples_in(process.resident, examples)
@@ -35,8 +40,12 @@ class SampleMoving:
 
     def begin_beside(self, order: Message) -> None:
         """Begin to move what an order to build says, and report it when it is through. What fails ends the rank."""
+        self.step_transport = self._transport
         if moves := _moves_of(order):
-            mover = self._begin(order["members"], moves, order)
+            gate = Gate(order["quiet_s"], order["settle_s"])
+            self.step_transport = GatedTransport(self._transport, gate)
+            pacer = Pacer(order["move_bytes_per_s"], ahead_bytes=order["ahead_bytes"], gate=gate)
+            mover = self._begin(order, moves, pacer, order["link_bytes_per_s"])
             self._reporting = threading.Thread(target=self._report, args=(mover,), name="nfold-moved", daemon=True)
             self._reporting.start()
 
@@ -57,18 +66,24 @@ class SampleMoving:
             self._mover.close()
             self._mover = None
 
-    def _begin(self, members: Sequence[int], moves: Sequence[SampleMove], order: Message) -> Mover:
+    def _begin(
+        self,
+        order: Message,
+        moves: Sequence[SampleMove],
+        pacer: Pacer | None = None,
+        link_bytes_per_s: float | None = None,
+    ) -> Mover:
         if order["needed"] is not None:
             needed = ((first, end) for first, end in order["needed"])
             self._process.resident.store.drop_others(union([*needed, *self._process.examples]))
         self._mover = Mover(
             self._transport,
-            members,
+            order["members"],
             self._num_orders,
             moves,
             self._process.resident,
-            bytes_per_s=order["move_bytes_per_s"],
-            link_bytes_per_s=order["link_bytes_per_s"],
+            pacer=pacer,
+            link_bytes_per_s=link_bytes_per_s,
             on_failure=self._process.orders.fail,
         )
         self._num_orders += 1

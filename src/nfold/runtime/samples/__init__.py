@@ -8,7 +8,8 @@
         |                    |
     kept_files             record           on disk, with a `journal` | an item, or a file, as bytes
 
-mover          both sides of one node for as long as samples move
-own_inventory  what a node tells of its samples before anything moves
-sample_costs   what it costs its processor when they do
+gradients_first  when samples may leave: not while gradients travel
+mover            both sides of one node for as long as samples move
+own_inventory    what a node tells of its samples before anything moves
+sample_costs     what it costs its processor when they do
 """

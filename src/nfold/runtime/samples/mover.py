@@ -42,7 +42,7 @@ class Mover:
         moves: Sequence[SampleMove],
         dataset: ResidentDataset,
         *,
-        bytes_per_s: float | None = None,
+        pacer: Pacer | None = None,
         link_bytes_per_s: float | None = None,
         on_failure: Callable[[Exception], None] = lambda error: None,
         clock: Callable[[], float] = time.monotonic,
@@ -53,7 +53,7 @@ class Mover:
         moving: counts the orders to move of a generation, from 0.
         moves: of all nodes.
         dataset: what lives here, and the store for what comes.
-        bytes_per_s: that this node sends at most, see `limit`.
+        pacer: says how fast this node sends, and when; None: as fast as it goes, always.
         link_bytes_per_s: of its link, by which the pieces are cut; None: as large as they may be.
         on_failure: is told from another thread if this cannot go on; `wait` raises it, too.
         clock: seconds.
@@ -64,7 +64,7 @@ class Mover:
         self._left, self._done = 2, threading.Event()
         self._is_closed = False
         self._begin_s = self._end_s = clock()
-        self._pacer = Pacer(bytes_per_s)
+        self._pacer = pacer or Pacer()
         targets, wanted = _shares(transport.rank, members, moves)
         piece_bytes = piece_bytes_on(link_bytes_per_s)
         self._sender = Sender(transport, moving, targets, dataset.records, self._pacer, piece_bytes)

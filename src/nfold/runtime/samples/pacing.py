@@ -1,20 +1,31 @@
-"""How fast samples travel: at what gradients leave idle."""
+"""How fast samples travel, and when: at the rate of a link, while gradients leave it idle."""
 
 import threading
 import time
 from collections.abc import Callable
 
+from nfold.runtime.samples.gradients_first import Gate
+
 
 class Pacer:
-    """Lets so many bytes pass in a second. Another thread may change how many."""
+    """Lets so many bytes pass in a second, while a gate is open. Another thread may change how many."""
 
-    def __init__(self, bytes_per_s: float | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        bytes_per_s: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        ahead_bytes: int = 0,
+        gate: Gate | None = None,
+    ) -> None:
         """Args:
         bytes_per_s: see `change`.
         clock: seconds.
+        ahead_bytes: that may pass before their time, so that a link is busy until a thread is awake.
+        gate: says when nothing passes, however fast; None: it always may.
         """
-        self._clock = clock
-        self._changed = threading.Condition()
+        self._clock, self._ahead_limit, self._gate = clock, ahead_bytes, gate
+        self._changed = threading.Condition() if gate is None else gate.changed
         self._bytes_per_s, self._is_closed = bytes_per_s, False
         self._ahead_bytes, self._at_s = 0.0, clock()
         """Passed before their time, at that time."""
@@ -33,7 +44,7 @@ class Pacer:
             self._changed.notify_all()
 
     def take(self, num_bytes: int) -> None:
-        """Wait until all bytes before these have had their time."""
+        """Wait until the gate is open, and all bytes before these have had their time, or nearly."""
         with self._changed:
             while (waits_s := self.waits_s()) != 0.0:
                 self._changed.wait(waits_s)
@@ -42,10 +53,17 @@ class Pacer:
     def waits_s(self) -> float | None:
         """Return for how long `take` would wait; None: until the next change, 0: not at all."""
         self._catch_up()
-        if self._is_closed or self._bytes_per_s is None:
+        if self._is_closed:
+            return 0.0
+        paced_s, closed_s = self._paced_s(), 0.0 if self._gate is None else self._gate.waits_s()
+        return None if paced_s is None or closed_s is None else max(paced_s, closed_s)
+
+    def _paced_s(self) -> float | None:
+        if self._bytes_per_s is None:
             self._ahead_bytes = 0.0
             return 0.0
-        return self._ahead_bytes / self._bytes_per_s if self._bytes_per_s > 0 else None
+        early_bytes = max(0.0, self._ahead_bytes - self._ahead_limit)
+        return early_bytes / self._bytes_per_s if self._bytes_per_s > 0 else None
 
     def _catch_up(self) -> None:
         now_s = self._clock()

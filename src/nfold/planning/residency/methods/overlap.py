@@ -5,10 +5,10 @@ In an epoch, a sample is trained on where it lies, or where it arrives in time. 
     the sum of min(rate T, room, held + what its link receives in the epoch) is at least all samples, and
     rate T + what its link sends in the epoch is at least what a node holds.
 
-A link carries samples at the rate that gradients leave idle: in an epoch of T seconds of computing and A of gradients,
-up (T + A) less the gradients' own bytes. All of it grows with T, so the least T is found by Newton's method on straight
-pieces. What has moved stays. Each epoch begins from what the last one left, and links go on moving data towards the
-balance without links, until a shorter epoch would need no more of it. While they do, gradients wait for samples.
+A link carries samples while nodes compute, and none while gradients travel. All of it grows with T, so the least T is
+found by Newton's method on straight pieces. What has moved stays. Each epoch begins from what the last one left, and
+links go on moving data towards the balance without links, until a shorter epoch would need no more of it. While they
+do, each step's first gradient waits for the samples that have left.
 """
 
 from dataclasses import replace
@@ -19,17 +19,15 @@ import numpy as np
 from nfold.core.residency import RunCost
 from nfold.planning.residency.methods.waterfilling import Level, holdings_at
 from nfold.planning.residency.model.boxes import EXACT, Array, Boxes, Mask, least_compute_s
-from nfold.planning.residency.model.pieces import held_up_s
+from nfold.planning.residency.model.pieces import held_up_s, idle_share
 from nfold.planning.residency.model.problem import Problem
 
 
 class Idle(NamedTuple):
-    """What links have time for in an epoch of T seconds of computing: fixed + rate T samples, arrays of shape (n,)."""
+    """What links have time for in a second of computing: samples, arrays of shape (n,)."""
 
-    sends_fixed: Array
-    sends_rate: Array
-    takes_fixed: Array
-    takes_rate: Array
+    sends: Array
+    takes: Array
 
 
 class Overlapped(NamedTuple):
@@ -80,23 +78,18 @@ def _longer_s(problem: Problem, work: Array) -> float:
 
 def idle_links(problem: Problem, members: Mask) -> Idle:
     """Return what the links can move beside gradients."""
-    bytes_s = (
-        _steps_of(problem) * problem.demand.traffic.link_bytes(problem.links, members) / problem.residency.sample_bytes
-    )
-    up, down, sync_s = problem.boxes.up, problem.boxes.down, problem.sync_s(members)
-    return Idle(np.maximum(up * sync_s - bytes_s, 0.0), up, np.maximum(down * sync_s - bytes_s, 0.0), down)
+    share = idle_share(problem.demand.traffic, members)
+    return Idle(share * problem.boxes.up, share * problem.boxes.down)
 
 
 def least_epoch_s(boxes: Boxes, idle: Idle) -> float:
     """Return the least seconds in which an epoch can compute while data move."""
-    stuck = np.maximum(boxes.held - idle.sends_fixed, 0.0) / (boxes.rate + idle.sends_rate)
+    stuck = boxes.held / (boxes.rate + idle.sends)
     compute_s = max(least_compute_s(boxes), float(stuck.max(initial=0.0)))
     for _ in range(2 * len(boxes.held) + 2):
-        ceiling, reach = boxes.ceiling(compute_s), boxes.held + idle.takes_fixed + idle.takes_rate * compute_s
+        ceiling, reach = boxes.ceiling(compute_s), boxes.held + idle.takes * compute_s
         missing = boxes.total - float(np.minimum(ceiling, reach).sum())
-        slopes = np.where(
-            reach < ceiling, idle.takes_rate, np.where(boxes.rate * compute_s < boxes.most, boxes.rate, 0.0)
-        )
+        slopes = np.where(reach < ceiling, idle.takes, np.where(boxes.rate * compute_s < boxes.most, boxes.rate, 0.0))
         if missing <= EXACT * boxes.total:
             break
         compute_s += missing / float(slopes.sum())
@@ -107,8 +100,8 @@ def _moved(boxes: Boxes, idle: Idle, compute_s: float, target: Array, *, is_last
     """Return what nodes hold after an epoch: what it needed has moved and, before another one, as much more as can."""
     ceiling = boxes.ceiling(compute_s)
     needed = np.maximum(boxes.held - ceiling, 0.0)
-    sends = np.minimum(idle.sends_fixed + idle.sends_rate * compute_s, np.maximum(boxes.held - target, 0.0))
-    takes = np.minimum(idle.takes_fixed + idle.takes_rate * compute_s, np.maximum(ceiling - boxes.held, 0.0))
+    sends = np.minimum(idle.sends * compute_s, np.maximum(boxes.held - target, 0.0))
+    takes = np.minimum(idle.takes * compute_s, np.maximum(ceiling - boxes.held, 0.0))
     wanted = np.minimum(takes, np.maximum(target - boxes.held, 0.0))
     amount = float(needed.sum()) if is_last else max(float(needed.sum()), min(float(sends.sum()), float(wanted.sum())))
     sent = _between(needed, np.maximum(sends, needed), amount)

@@ -1,8 +1,8 @@
-"""What moves while a generation trains, and how fast it may: at the rate that gradients leave idle. Pure."""
+"""What moves while a generation trains, and how fast it may while gradients leave links idle. Pure."""
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -11,13 +11,33 @@ from nfold.core.cluster import Cluster
 from nfold.core.job import Known
 from nfold.core.plan import Plan
 from nfold.core.residency import PlacedRun, SampleMove, Spans
+from nfold.planning.residency.model.pieces import LINK_SHARE, piece_bytes_on
 from nfold.planning.residency.model.problem import links_of
 from nfold.planning.residency.model.spans import union
-from nfold.planning.residency.model.traffic import Traffic, traffic_kind
+from nfold.planning.residency.model.traffic import Links, Traffic, traffic_kind
 from nfold.runtime.control import commands as cmd
+from nfold.runtime.measuring.unsent_bytes import unsent_bytes
 
-LEAST_IDLE = 0.05
-"""Of a link: so much is used even where gradients would fill it, or data would never be there."""
+QUIET_MESSAGES = 1.5
+"""An exchange in which a rank hears nothing for as long as so many messages take stands still."""
+LEAST_QUIET_S = 0.02
+"""Threads wake late, and links are not as quick as they were."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pace:
+    """How one rank sends samples beside steps; a part of its order to build."""
+
+    move_bytes_per_s: float | None
+    """While it may; None: no link limits it."""
+    link_bytes_per_s: float | None
+    """Of its own link, by which pieces are cut."""
+    ahead_bytes: int
+    """That may leave before their time, so that the link is busy until a thread is awake."""
+    quiet_s: float
+    """After which an exchange of gradients stands still; see `Gate`."""
+    settle_s: float
+    """For which gradients that have left this process may still use its link."""
 
 
 def with_moves(
@@ -37,15 +57,9 @@ def with_moves(
     run = placed[-1]
     moves = [move for move in run.moves if move.epoch is not None and move.epoch >= epoch]
     more = {"moves": [codec.encode(move) for move in moves], "members": list(run.members)}
-    rates = idle_rates(known, chosen, run.members, moves)
     found = []
-    for rank, (order, rate) in enumerate(zip(orders, rates, strict=True)):
-        uplink = known.cluster.node(chosen.nodes[rank]).uplink
-        own = {
-            "needed": needed_by(run, run.members[rank]),
-            "move_bytes_per_s": rate,
-            "link_bytes_per_s": None if uplink is None else uplink.bandwidth_bytes_per_s,
-        }
+    for rank, (order, pace) in enumerate(zip(orders, paces(known, chosen, run.members, moves), strict=True)):
+        own = {"needed": needed_by(run, run.members[rank]), **asdict(pace)}
         found.append(replace(order, message={**order.message, **more, **own}))
     return found
 
@@ -60,10 +74,11 @@ def needed_by(run: PlacedRun, member: int) -> Spans:
     return union([*sends, *(span for samples in by_epoch for span in (*samples.own, *samples.arriving))])
 
 
-def idle_rates(known: Known, chosen: Plan, members: Sequence[int], moves: Sequence[SampleMove]) -> list[float | None]:
-    """Return how many bytes of samples each rank may send in a second; None: no link limits it.
+def paces(known: Known, chosen: Plan, members: Sequence[int], moves: Sequence[SampleMove]) -> list[Pace]:
+    """Return how fast samples of each rank may leave while no gradients travel.
 
-    A link has what the plan's gradients leave of it, and those who send to one node share what its downlink has.
+    A link is not given all that it carries, since headers travel, too: what was handed over has then gone when its time
+    is over. Those who send to one node share its downlink.
 
     Args:
         known: machines, links as they are now.
@@ -72,19 +87,33 @@ def idle_rates(known: Known, chosen: Plan, members: Sequence[int], moves: Sequen
         moves: that go on beside training.
     """
     nodes = [known.cluster.node(name) for name in chosen.nodes]
-    if len(nodes) == 1:
-        return [None]
     links = links_of(Cluster(nodes=tuple(nodes)))
-    traffic = Traffic(kind=traffic_kind(chosen.strategy), gradient_bytes=known.graph.parameter_bytes)
-    busy = traffic.link_bytes(links, np.ones(len(nodes), dtype=np.bool_)) / chosen.predicted.step_s
-    up, down = (np.maximum(LEAST_IDLE * each, each - busy) for each in (links.up, links.down))
     ranks = {member: rank for rank, member in enumerate(members)}
     pairs = {(ranks[move.source], ranks[move.target]) for move in moves}
     num_sources = Counter(target for _, target in pairs)
-    rates: list[float | None] = []
+    handed = unsent_bytes(known.cluster, chosen.nodes)
+    settles_s = [0.0 if each is None else each / float(up) for each, up in zip(handed, links.up, strict=True)]
+    quiet_s = QUIET_MESSAGES * _message_s(known, chosen, links) + max(settles_s) + LEAST_QUIET_S
+    found: list[Pace] = []
     for rank, node in enumerate(nodes):
         targets = [target for source, target in pairs if source == rank]
-        taken = sum(float(down[target]) / num_sources[target] for target in targets)
+        taken = sum(float(links.down[target]) / num_sources[target] for target in targets)
         is_limited = node.uplink is not None or any(nodes[target].downlink is not None for target in targets)
-        rates.append(min(float(up[rank]), taken or float(up[rank])) if is_limited else None)
-    return rates
+        link = None if node.uplink is None else node.uplink.bandwidth_bytes_per_s
+        found.append(
+            Pace(
+                move_bytes_per_s=LINK_SHARE * min(float(links.up[rank]), taken or np.inf) if is_limited else None,
+                link_bytes_per_s=link,
+                ahead_bytes=max(0, (handed[rank] or 0) - piece_bytes_on(link)),
+                quiet_s=quiet_s,
+                settle_s=settles_s[rank],
+            )
+        )
+    return found
+
+
+def _message_s(known: Known, chosen: Plan, links: Links) -> float:
+    """Return how long a message of a step takes at most, while all exchange gradients."""
+    traffic = Traffic(kind=traffic_kind(chosen.strategy), gradient_bytes=known.graph.parameter_bytes)
+    count = len(chosen.nodes)
+    return traffic.sync_s(links, np.ones(count, dtype=np.bool_)) / traffic.num_waits(count) if count > 1 else 0.0

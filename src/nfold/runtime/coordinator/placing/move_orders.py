@@ -23,8 +23,6 @@ def move_orders(
         "do": "move",
         "members": list(numbers),
         "moves": [codec.encode(move) for move in moves],
-        "move_bytes_per_s": None,
-        "link_bytes_per_s": None,
     }
     own = [{"needed": each, "examples": examples[rank] if examples else ()} for rank, each in enumerate(needed)]
     return [cmd.Order((rank,), {**order, **each}) for rank, each in enumerate(own)]
