@@ -77,9 +77,7 @@ def node(number: int, addresses: list[str], case: str, link_bytes_per_s: float, 
         }
         if case in pacers:
             moves = [SampleMove(source=0, target=1, spans=((0, SAMPLES),), epoch=1)]
-            mover = Mover(
-                transport, (0, 1), 0, moves, data, pacer=pacers[case], link_bytes_per_s=link_bytes_per_s
-            )
+            mover = Mover(transport, (0, 1), 0, moves, data, pacer=pacers[case], link_bytes_per_s=link_bytes_per_s)
         took_s = steps(transport, gate, num_steps)
         rate = mover.moved.received_bytes / mover.moved.seconds if mover else 0.0
         print(json.dumps({"took_s": took_s, "moved_bytes_per_s": rate}), flush=True)

@@ -21,6 +21,7 @@ from nfold.core.residency import SampleMove
 from nfold.errors import RunError
 from nfold.node_data import LocalFiles
 from nfold.runtime.samples.mover import Mover
+from nfold.runtime.samples.pacing import Pacer
 from nfold.runtime.samples.record import Record
 from nfold.runtime.samples.resident_dataset import ResidentDataset, records_of
 from nfold.runtime.samples.sample_store import SampleStore
@@ -80,7 +81,7 @@ def move(cluster: Cluster, node: int, listeners: list[Listener]) -> int:
     try:
         connections.meet(listeners[node], addresses, WAIT_S)
         transport = connections.begin(0, range(len(SIZES)))
-        mover = Mover(transport, range(len(SIZES)), 0, MOVES, cluster.resident(node), bytes_per_s=BYTES_PER_S)
+        mover = Mover(transport, range(len(SIZES)), 0, MOVES, cluster.resident(node), pacer=Pacer(BYTES_PER_S))
         moved = mover.wait()
     except RunError:
         connections.abort()

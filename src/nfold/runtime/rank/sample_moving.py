@@ -3,6 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from nfold.core import codec
 from nfold.core.residency import SampleMove
@@ -14,7 +15,9 @@ from nfold.runtime.samples.gradients_first import Gate, GatedTransport
 from nfold.runtime.samples.mover import Moved, Mover
 from nfold.runtime.samples.pacing import Pacer
 from nfold.transport.generations.generation_transport import GenerationTransport
-from nfold.transport.protocol import Transport
+
+if TYPE_CHECKING:
+    from nfold.transport.protocol import Transport
 
 
 class SampleMoving:

@@ -29,17 +29,17 @@ class Gate:
         """
         self._quiet_s, self._settle_s, self._clock = quiet_s, settle_s, clock
         self.changed = threading.Condition()
-        """Notified when samples may leave sooner than was said."""
+        """Notified when an exchange has ended: samples may leave sooner than was said."""
         self._leaving = self._awaited = 0
         self._is_exchanging = False
-        self._opens_s: float | None = clock()
-        """None: not before a message has left."""
+        self._opens_s = clock()
+        """Unless something comes or goes."""
 
     def begin_send(self) -> None:
         """Note that a step's message is to leave."""
         with self.changed:
             self._leaving += 1
-            self._is_exchanging, self._opens_s = True, None
+            self._is_exchanging = True
 
     def end_send(self) -> None:
         """Note that one has left."""
@@ -58,10 +58,10 @@ class Gate:
             self._awaited -= 1
             self._look()
 
-    def waits_s(self) -> float | None:
-        """Return how long samples wait, if nothing happens; None: until something does, 0: not at all."""
+    def waits_s(self) -> float:
+        """Return for how long samples wait at least, unless `changed` is notified; 0: they may leave."""
         with self.changed:
-            return None if self._opens_s is None else max(0.0, self._opens_s - self._clock())
+            return self._quiet_s if self._leaving else max(0.0, self._opens_s - self._clock())
 
     def _look(self) -> None:
         if self._leaving:
@@ -69,9 +69,9 @@ class Gate:
         if not self._awaited:
             self._is_exchanging = False
             self._opens_s = self._clock() + self._settle_s
+            self.changed.notify_all()
         elif self._is_exchanging:
             self._opens_s = self._clock() + self._quiet_s
-        self.changed.notify_all()
 
 
 class GatedTransport:

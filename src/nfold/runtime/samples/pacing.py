@@ -51,12 +51,12 @@ class Pacer:
             self._ahead_bytes += num_bytes
 
     def waits_s(self) -> float | None:
-        """Return for how long `take` would wait; None: until the next change, 0: not at all."""
+        """Return for how long `take` would wait at least; None: until the next change, 0: not at all."""
         self._catch_up()
         if self._is_closed:
             return 0.0
         paced_s, closed_s = self._paced_s(), 0.0 if self._gate is None else self._gate.waits_s()
-        return None if paced_s is None or closed_s is None else max(paced_s, closed_s)
+        return None if paced_s is None else max(paced_s, closed_s)
 
     def _paced_s(self) -> float | None:
         if self._bytes_per_s is None:

@@ -1,4 +1,4 @@
-"""The pieces in which samples travel beside gradients: what they have of a link, and for how long they hold those up."""
+"""The pieces in which samples travel beside gradients: what they have of a link, and for how long they hold it up."""
 
 import numpy as np
 
@@ -13,8 +13,8 @@ MOST_ON_WAY = 2
 LINK_SHARE = 0.9
 """Of a link, at which pieces leave while no gradients travel: headers travel, too."""
 _IDLE_USED = 0.8
-"""Of the time in which a node computes, in which its link carries samples at their full rate: threads wake late, and what
-the network has taken of gradients is still on its way when computing begins."""
+"""Of what a link carries while its node computes: threads wake late, and when computing begins, what the network has
+taken of gradients is still on its way."""
 
 
 def piece_bytes_on(link_bytes_per_s: float | None) -> int:
