@@ -90,11 +90,11 @@ def test_samples_have_the_time_in_which_nodes_compute_and_no_more():
 
 def test_a_step_waits_once_for_the_pieces_that_have_left_while_samples_move():
     """In each of 10 steps, two pieces of 5 ms."""
-    nodes = cluster(("a", 1000, 1, 1), ("b", 0, 1, 1), ("c", 0, 1, 1))
-    held, light = (problem_of(nodes, demand(gradient_bytes=size), rates={}) for size in (1e-3, 1e-3))
-    light = replace(light, links=light.links._replace(up=light.links.up * 1e6, down=light.links.down * 1e6))
-    slow, quick = (overlapped(each, each.can_compute).cost for each in (held, light))
-    assert slow.first_epoch_s == pytest.approx(quick.first_epoch_s + 10 * 2 * (0.005 - 65536 / 125e9))
+    nodes = cluster(("a", 1000, 1, 10), ("b", 0, 1, 10), ("c", 0, 1, 10))
+    slow = problem_of(nodes, demand(gradient_bytes=1e-3), rates={})
+    quick = replace(slow, links=slow.links._replace(up=slow.links.up * 1e6, down=slow.links.down * 1e6))
+    slow, quick = (overlapped(each, each.can_compute).cost for each in (slow, quick))
+    assert slow.first_epoch_s == pytest.approx(quick.first_epoch_s + 10 * 2 * (0.005 - 65536 / 1250e9))
     assert slow.epoch_s == pytest.approx(quick.epoch_s), "nothing moves any more"
 
 
