@@ -23,9 +23,9 @@ def test_a_part_of_a_core_takes_so_many_times_as_long_and_who_had_no_samples_is_
 
 
 def test_messages_count_for_their_bytes_and_their_number():
-    link = replace(LINK, cpu_s_per_byte=2e-3, cpu_s_per_message=200.0)  # pieces of 20 ms are 20 kB
+    link = replace(LINK, cpu_s_per_byte=2e-3, cpu_s_per_message=200.0)  # pieces of 5 ms are 5 kB
     found = handling_of([replace(NODES[0], uplink=link, downlink=None)], [COSTS], 1000.0)[0]
-    assert found.send_s == pytest.approx(1.0 + 1.0 + 100.0 / 20)
+    assert found.send_s == pytest.approx(1.0 + 1.0 + 100.0 / 5)
     assert found.take_s == 2.0
 
 
