@@ -1,6 +1,7 @@
 """Hosts whose command is gone dial in again; they are sockets of this test."""
 
 import itertools
+import queue
 import socket
 import threading
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from nfold.verbs.options.job_record import JobRecord
 from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.run_folder.held_hosts import HeldHosts, save_held
 from nfold.verbs.running import held_run
-from nfold.verbs.running.reunite import ComingBack, reunite, write_down
+from nfold.verbs.running.reunite import ComingBack, _play, reunite, write_down
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -110,6 +111,13 @@ def test_hosts_that_are_back_end_with_ctrl_c(folder, held):
     with pytest.raises(KeyboardInterrupt, match=r"^h told to end"):
         reunite(folder, held, host.hear_user, total_steps=9, clock=once_heard(folder, interrupt))
     assert host.all_heard() == ["stop"]
+
+
+def test_who_falls_silent_while_it_gives_what_it_holds_is_waited_for_no_more():
+    begun = SimpleNamespace(result=None, has_begun=True)
+    server = SimpleNamespace(heard_s=lambda: {3: 10.0})
+    found = _play(begun, SimpleNamespace(names=("h",)), server, queue.SimpleQueue(), lambda: 71.0)
+    assert found.why == "member 3 has shown no sign of life for 60.0 s"
 
 
 def test_a_port_that_somebody_else_has_is_told_with_what_to_do(folder, held):

@@ -22,6 +22,7 @@ from nfold.runtime.control import events as ev
 from nfold.runtime.control.channel import ChannelClosed, Message, SocketChannel
 from nfold.runtime.control.control_server import SocketControlServer
 from nfold.runtime.coordinator.reunion import Kept, NotKept, Reunion, RunSoFar
+from nfold.runtime.failures.silent_ranks import PATIENCE
 from nfold.verbs.run_folder.files import CHECKPOINT, HELD
 from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.run_folder.held_hosts import HeldHosts
@@ -212,7 +213,13 @@ def _play(
                         server.channels[member].send(order.message)
         if not reunion.has_begun and clock() - since_s > (NEXT_S if num_back else FIRST_S):
             return NotKept(_late(reunion))
+        if reunion.has_begun and (silent := _silent(server, clock())):
+            return NotKept(f"member {silent[0]} has shown no sign of life for {seconds(PATIENCE.lost_s)}")
     return reunion.result
+
+
+def _silent(server: SocketControlServer, now_s: float) -> list[int]:
+    return [member for member, heard_s in server.heard_s().items() if now_s - heard_s > PATIENCE.lost_s]
 
 
 def _late(reunion: Reunion) -> str:
