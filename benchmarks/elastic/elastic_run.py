@@ -49,15 +49,19 @@ class NfoldRun:
 
     def steps(self) -> list[dict[str, Any]]:
         """Return the steps of the run's history so far: step, loss, seconds of training."""
-        return [line for line in self._lines("history.jsonl") if not line["metrics"]]
+        return [line for line in lines_of(self.folder / "history.jsonl") if not line["metrics"]]
 
     def evaluations(self) -> list[dict[str, Any]]:
         """Return the evaluations of the run's history so far."""
-        return [line for line in self._lines("history.jsonl") if line["metrics"]]
+        return [line for line in lines_of(self.folder / "history.jsonl") if line["metrics"]]
 
     def events(self) -> list[dict[str, Any]]:
-        """Return the hosts that came and went, as far as their rows are complete."""
-        return self._lines("events.jsonl")
+        """Return what changed who trains or how, as far as its rows are complete."""
+        return lines_of(self.folder / "events.jsonl")
+
+    def members(self) -> list[dict[str, Any]]:
+        """Return those of them that are about a host that joined, left or was lost."""
+        return [event for event in self.events() if event["kind"] in ("join", "leave", "loss")]
 
     @property
     def last_step(self) -> int:
@@ -74,16 +78,16 @@ class NfoldRun:
             TICK.wait(0.1)
         return holds()
 
+    def expect(self, what: str, holds: Callable[[], bool], within_s: float) -> None:
+        """Wait until something holds, and give up where it does not in time."""
+        if not self.until(holds, within_s):
+            sys.exit(f"{what}: not within {within_s:.0f} s: {self.said.read_text()[-3000:]}")
+
     def close(self) -> None:
         """End the run."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-
-    def _lines(self, name: str) -> list[dict[str, Any]]:
-        path = self.folder / name
-        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def _start(self, arguments: list[str], said: Any, inside: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
         command = [*inside, sys.executable, "-m", "nfold.cli.main", *arguments]
@@ -156,6 +160,17 @@ class ElasticRun(NfoldRun):
                 return found[1], found[2]
             TICK.wait(0.05)
         sys.exit(f"the run did not begin: {self.said.read_text()}")
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    """Return the objects of a file that may still grow, of which the last line may not be whole; none: no file yet."""
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def pace_s(times_s: Sequence[float]) -> float:
+    """Return the mean seconds of a step, given when steps were done."""
+    return (times_s[-1] - times_s[0]) / (len(times_s) - 1)
 
 
 def children(pid: int) -> list[int]:

@@ -10,8 +10,8 @@ from torch.utils.data import Dataset
 import nfold
 
 FEATURES, CLASSES, SAMPLES, BATCH = 64, 10, 4096, 48
-READ_S = 0.002
-"""That reading a sample takes, so that steps are of some 0.1 s on one host and shorter on more."""
+READ_S = float(os.environ.get("READ_S", "0.002"))
+"""That reading a sample takes: steps are of some 0.1 s on one host, unless another time is given, and shorter on more."""
 
 
 class Drawn(Dataset):  # type: ignore[type-arg]
