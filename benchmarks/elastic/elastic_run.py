@@ -1,21 +1,30 @@
 """A run whose hosts are agents on this machine that come and go as a benchmark likes."""
 
 import contextlib
+import itertools
 import json
 import os
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 TICK = threading.Event()
 """Never set: to look again after a while."""
 INVITATION = re.compile(r"nfold join (\S+) --token-file (\S+)")
+
+
+class Pace(NamedTuple):
+    """Seconds of a step: half of the steps take less than the one, and all of them the other on average."""
+
+    median_s: float
+    mean_s: float
 
 
 class NfoldRun:
@@ -82,6 +91,10 @@ class NfoldRun:
         """Wait until something holds, and give up where it does not in time."""
         if not self.until(holds, within_s):
             sys.exit(f"{what}: not within {within_s:.0f} s: {self.said.read_text()[-3000:]}")
+
+    def expect_step(self, step: int, within_s: float) -> None:
+        """Wait until a step was reported, and give up where it is not in time."""
+        self.expect(f"step {step}", lambda: self.last_step >= step, within_s)
 
     def close(self) -> None:
         """End the run."""
@@ -168,9 +181,10 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-def pace_s(times_s: Sequence[float]) -> float:
-    """Return the mean seconds of a step, given when steps were done."""
-    return (times_s[-1] - times_s[0]) / (len(times_s) - 1)
+def pace(times_s: Sequence[float]) -> Pace:
+    """Return what a step takes, given when steps were done."""
+    steps_s = [later - earlier for earlier, later in itertools.pairwise(times_s)]
+    return Pace(statistics.median(steps_s), statistics.mean(steps_s))
 
 
 def children(pid: int) -> list[int]:

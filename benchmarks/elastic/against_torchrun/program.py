@@ -11,7 +11,7 @@ import nfold
 
 FEATURES, CLASSES, SAMPLES, BATCH = 64, 10, 4096, 48
 READ_S = float(os.environ.get("READ_S", "0.002"))
-"""That reading a sample takes: steps are of some 0.1 s on one host, unless another time is given, and shorter on more."""
+"""That reading a sample takes: unless another is given, steps are of some 0.1 s on one host and shorter on more."""
 
 
 class Drawn(Dataset):  # type: ignore[type-arg]

@@ -3,6 +3,8 @@
     3       a third host joins two, leaves, joins again and is killed
     2to4    two hosts join two at once
     8to5    three of eight hosts leave at once, announced
+
+`--change` says which.
 """
 
 import argparse
@@ -19,7 +21,7 @@ from typing import Any, Literal
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
-from elastic_run import ElasticRun, NfoldRun, pace_s  # noqa: E402  a script's siblings are found only after this
+from elastic_run import ElasticRun, NfoldRun, pace  # noqa: E402  a script's siblings are found only after this
 from environment import known, stamp, write  # noqa: E402
 from hosts_at import LOOPBACK, Hosts, hosts_at  # noqa: E402
 from torchrun_agents import EVERY, WAIT_S, TorchrunAgents  # noqa: E402
@@ -92,7 +94,7 @@ def nfold(course: Course) -> Iterator[dict[str, Any]]:
             run.join(next(names), hosts.inside(number))
         for event in course.events:
             run.expect(f"{event.before} hosts", lambda event=event: len(run.training()) == event.before, WAIT_S)
-            _until_step(run, run.last_step + course.calm_steps)
+            run.expect_step(run.last_step + course.calm_steps, WAIT_S)
             earlier = len(run.members())
             if event.how == "join":
                 for number in event.numbers:
@@ -121,9 +123,7 @@ def _summed(event: Event, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def torchrun(course: Course, *, in_memory: bool = False) -> Iterator[dict[str, Any]]:
     """Let agents of torchrun join, leave and be killed."""
-    with TorchrunAgents(
-        course.hosts, course.folder, course.nodes, course.environment, in_memory=in_memory
-    ) as agents:
+    with TorchrunAgents(course.hosts, course.folder, course.nodes, course.environment, in_memory=in_memory) as agents:
         for number in range(course.events[0].before):
             agents.join(number)
         for event in course.events:
@@ -169,23 +169,19 @@ def stop_and_copy(course: Course) -> Iterator[dict[str, Any]]:
     run = NfoldRun(SCRIPT, where, *flags, *first, environment=course.environment)
     try:
         for event in dict.fromkeys(event for event in course.events if event.how != "kill"):
-            _until_step(run, run.last_step + course.calm_steps)
-            step_s = pace_s([line["at_s"] for line in run.steps()[-course.calm_steps :]])
+            run.expect_step(run.last_step + course.calm_steps, WAIT_S)
+            step_s = pace([line["at_s"] for line in run.steps()[-course.calm_steps :]]).mean_s
             stopped_at = time.time()
             run.process.send_signal(signal.SIGINT)
             run.process.wait(WAIT_S)
             step, others = run.last_step, ("--nodes", str(event.after))
             run = NfoldRun(SCRIPT, where, *flags, *others, environment=course.environment, goes_on=True)
-            _until_step(run, step + 1)
+            run.expect_step(step + 1, WAIT_S)
             pause_s = time.time() - stopped_at
             yield {"event": event.name, "pause_s": pause_s, "launch_to_first_step_s": pause_s, "samples_again": 0,
                    "samples_lost": pause_s / step_s * BATCH}  # fmt: skip
     finally:
         run.close()
-
-
-def _until_step(run: NfoldRun, step: int) -> None:
-    run.expect(f"step {step}", lambda: run.last_step >= step, WAIT_S)
 
 
 CONTENDERS: dict[str, Callable[[Course], Iterable[dict[str, Any]]]] = {

@@ -2,6 +2,8 @@
 
     nfold, torchrun    on Slurm, which takes the nodes away
     nfold on YARN      whose service is told to have two containers, and four again when the urgent job would be done
+
+As root, on a machine at rest.
 """
 
 import argparse
@@ -84,8 +86,7 @@ def elastic(
     run = NfoldRun(SCRIPT, folder / "nfold", *flags, environment=environment)
     try:
         run.expect("all nodes train", lambda: _there(run) == NODES, WAIT_S)
-        begun = run.last_step
-        run.expect(f"{BEFORE} steps", lambda: run.last_step >= begun + BEFORE, WAIT_S)
+        run.expect_step(run.last_step + BEFORE, WAIT_S)
         take(run)
         run.expect("two nodes have left", lambda: _gone(run) >= 2, WAIT_S)
         run.expect("two nodes are back", lambda: _there(run) == NODES, WAIT_S)

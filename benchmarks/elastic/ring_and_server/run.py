@@ -19,7 +19,7 @@ from typing import Any
 HERE = Path(__file__).parent
 TORCHRUN = HERE.parent / "against_torchrun"
 sys.path[:0] = [str(TORCHRUN), str(HERE.parent), str(HERE.parents[1])]
-from elastic_run import TICK, ElasticRun, pace_s  # noqa: E402  a script's siblings are found only after this
+from elastic_run import TICK, ElasticRun, Pace, pace  # noqa: E402  a script's siblings are found only after this
 from environment import known, stamp, write  # noqa: E402
 from hosts_at import Hosts  # noqa: E402
 from torchrun_agents import EVERY, WAIT_S, TorchrunAgents  # noqa: E402
@@ -57,80 +57,80 @@ def nfold(strategy: str, course: Course) -> Iterator[dict[str, Any]]:
             run.join(next(names))
         for _ in range(course.faults):
             run.expect(f"{HOSTS} hosts", lambda: len(run.training()) == HOSTS, WAIT_S)
-            step_s = _calm_step_s(run, course.calm_s)
+            usual = _calm_pace(run, course.calm_s)
             earlier = len(run.members())
             run.kill(run.training()[0])
             run.expect("a loss", lambda earlier=earlier: len(run.members()) > earlier, WAIT_S)
-            fewer_s = _calm_step_s(run, course.calm_s)
+            fewer = _calm_pace(run, course.calm_s)
             run.join(next(names))
             run.expect("a return", lambda earlier=earlier: len(run.members()) > earlier + 1, WAIT_S)
             loss, back = run.members()[earlier:]
             yield {
-                "steps_per_s": 1 / step_s,
+                "steps_per_s": 1 / usual.mean_s,
                 "pause_s": loss["pause_s"],
                 "steps_again": loss["steps_again"],
                 "again_from": loss["again_from"],
-                "lost_s": loss["samples_lost"] / BATCH * step_s,
-                "steps_per_s_with_one_fewer": 1 / fewer_s,
+                "lost_s": loss["samples_lost"] / BATCH * usual.median_s,
+                "steps_per_s_with_one_fewer": 1 / fewer.mean_s,
                 "return_pause_s": back["pause_s"],
                 "return_boot_s": back["boot_s"],
-                "return_lost_s": back["samples_lost"] / BATCH * fewer_s,
+                "return_lost_s": back["samples_lost"] / BATCH * fewer.median_s,
             }
     finally:
         run.close()
 
 
-def _calm_step_s(run: ElasticRun, calm_s: float) -> float:
+def _calm_pace(run: ElasticRun, calm_s: float) -> Pace:
     """Return what a step takes while nothing happens."""
-    settled = run.last_step + SETTLED_STEPS
-    run.expect(f"step {settled}", lambda: run.last_step >= settled, WAIT_S)
-    begin = len(run.steps())
+    run.expect_step(run.last_step + SETTLED_STEPS, WAIT_S)
+    begin = run.last_step
     TICK.wait(calm_s)
-    return pace_s([line["at_s"] for line in run.steps()[begin:]])
+    run.expect_step(begin + SETTLED_STEPS, WAIT_S)
+    return pace([line["at_s"] for line in run.steps() if line["step"] >= begin])
 
 
 def torchrun(course: Course, *, in_memory: bool = False) -> Iterator[dict[str, Any]]:
     """Kill agents of torchrun, while the others go on."""
     nodes, kept = f"{FEWEST}:{HOSTS}", "memory" if in_memory else "a file"
     with TorchrunAgents(Hosts(), course.folder, nodes, course.environment, in_memory=in_memory) as agents:
-        for number, step_s, killed_at in _kills(agents, course):
-            fewer_s = _calm_step_of_agents_s(agents, HOSTS - 1, course.calm_s, killed_at)
+        for number, usual, killed_at in _kills(agents, course):
+            fewer = _calm_pace_of_agents(agents, HOSTS - 1, course.calm_s, killed_at)
             loss = agents.cost(killed_at)
             back_at = agents.join(number)
             agents.until_calm("a return", HOSTS, SETTLED_STEPS, back_at)
             back = agents.cost(back_at)
             yield {
-                "steps_per_s": 1 / step_s,
+                "steps_per_s": 1 / usual.mean_s,
                 "pause_s": loss.pause_s,
                 "steps_again": loss.steps_again,
                 "again_from": kept,
-                "lost_s": loss.pause_s + loss.steps_again * step_s,
-                "steps_per_s_with_one_fewer": 1 / fewer_s,
+                "lost_s": loss.pause_s + loss.steps_again * usual.median_s,
+                "steps_per_s_with_one_fewer": 1 / fewer.mean_s,
                 "return_pause_s": back.pause_s,
                 "return_boot_s": agents.steps(number)[0]["at"] - back_at,
-                "return_lost_s": back.pause_s + back.steps_again * fewer_s,
+                "return_lost_s": back.pause_s + back.steps_again * fewer.median_s,
             }
 
 
 def torchrun_of_all(course: Course) -> Iterator[dict[str, Any]]:
     """Kill agents of a torchrun that trains with all hosts or not at all: the others wait for the one that is lost."""
     with TorchrunAgents(Hosts(), course.folder, str(HOSTS), course.environment) as agents:
-        for number, step_s, killed_at in _kills(agents, course):
+        for number, usual, killed_at in _kills(agents, course):
             TICK.wait(course.calm_s)
             back_at = agents.join(number)
             agents.until_calm("a return", HOSTS, SETTLED_STEPS, back_at)
             both = agents.cost(killed_at)
             yield {
-                "steps_per_s": 1 / step_s,
+                "steps_per_s": 1 / usual.mean_s,
                 "pause_s": both.pause_s,
                 "steps_again": both.steps_again,
                 "again_from": "a file",
-                "lost_s": both.pause_s + both.steps_again * step_s,
+                "lost_s": both.pause_s + both.steps_again * usual.median_s,
                 "return_boot_s": agents.steps(number)[0]["at"] - back_at,
             }
 
 
-def _kills(agents: TorchrunAgents, course: Course) -> Iterator[tuple[int, float, float]]:
+def _kills(agents: TorchrunAgents, course: Course) -> Iterator[tuple[int, Pace, float]]:
     """Kill an agent again and again, but the first one, which holds the rendezvous.
 
     Yields:
@@ -139,19 +139,19 @@ def _kills(agents: TorchrunAgents, course: Course) -> Iterator[tuple[int, float,
     for number in range(HOSTS):
         agents.join(number)
     for fault in range(course.faults):
-        step_s, number = _calm_step_of_agents_s(agents, HOSTS, course.calm_s), 1 + fault % (HOSTS - 1)
+        usual, number = _calm_pace_of_agents(agents, HOSTS, course.calm_s), 1 + fault % (HOSTS - 1)
         killed_at = time.time()
         agents.kill(number)
         agents.until_gone(number)
-        yield number, step_s, killed_at
+        yield number, usual, killed_at
 
 
-def _calm_step_of_agents_s(agents: TorchrunAgents, ranks: int, calm_s: float, since: float = 0.0) -> float:
+def _calm_pace_of_agents(agents: TorchrunAgents, ranks: int, calm_s: float, since: float = 0.0) -> Pace:
     """Return what a step of so many ranks takes while nothing happens."""
     agents.until_calm(f"{ranks} ranks", ranks, SETTLED_STEPS, since)
     begin = len(agents.steps())
     TICK.wait(calm_s)
-    return pace_s([line["at"] for line in agents.steps()[begin:]])
+    return pace([line["at"] for line in agents.steps()[begin:]])
 
 
 CONTENDERS: dict[str, Callable[[Course], Iterator[dict[str, Any]]]] = {

@@ -4,40 +4,33 @@ Four emulated nodes, round a ring. As root, on a machine at rest.
 """
 
 import argparse
-import itertools
 import json
 import statistics
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
-from elastic_run import NfoldRun, pace_s  # noqa: E402  a script's siblings are found only after this
+from elastic_run import NfoldRun, Pace, pace  # noqa: E402  a script's siblings are found only after this
 from environment import known, stamp, write  # noqa: E402
+
+from nfold.verbs.run_folder.folder import RunFolder  # noqa: E402
 
 SCRIPT = HERE.parent / "against_torchrun" / "program.py"
 CLUSTER = '[[node]]\nname = "n"\ncount = 4\ncores = 0.45\nuplink = "{mbit} Mbit/s"\ndownlink = "{mbit} Mbit/s"\n'
-STEPS = {100: 40, 1000: 120}
+STEPS = {100: 30, 1000: 100}
 """By the rate of the cards: some ten seconds each."""
 MILLIONS = 0.5
 """Of parameters: 3 MB on each link and step."""
 WARM_UP, TIMEOUT_S = 10, 180.0
-STAYS, AGAIN = "stays", "stays, once more"
+STAYS = "stays"
 WAYS = {
     STAYS: ("-n", "4"),
     "elastic": ("--nodes", "2:4"),
-    AGAIN: ("-n", "4"),
     "elastic, unprotected": ("--nodes", "2:4", "--protect", "off"),
 }
-
-
-class Pace(NamedTuple):
-    """Seconds of a step: half of the steps take less than the one, and all of them the other on average."""
-
-    median_s: float
-    mean_s: float
 
 
 def main() -> None:
@@ -69,7 +62,7 @@ def rounds(folder: Path, mbit: int, steps: int, count: int) -> dict[str, list[Pa
 
 
 def trained(folder: Path, cluster: Path, steps: int, way: tuple[str, ...]) -> Pace:
-    """Train on all nodes; return what a step took after the first few."""
+    """Train on all nodes; return what a step took after the first few: of its slowest rank, and of the whole run."""
     flags = ("--emulate", str(cluster), "--strategy", "ring", "--chunks", "4", "--steps", str(steps + WARM_UP))
     run = NfoldRun(SCRIPT, folder, *flags, "--checkpoint-every", "100000", *way,
                    environment={"MILLIONS": str(MILLIONS)})  # fmt: skip
@@ -78,25 +71,21 @@ def trained(folder: Path, cluster: Path, steps: int, way: tuple[str, ...]) -> Pa
             sys.exit(run.said.read_text()[-3000:])
     finally:
         run.close()
-    times_s = [line["at_s"] for line in run.steps()][WARM_UP - 1 :]
-    return Pace(statistics.median(later - earlier for earlier, later in itertools.pairwise(times_s)), pace_s(times_s))
+    slowest: dict[int, float] = {}
+    for part in RunFolder.open(folder).trace().parts:
+        slowest[part.step] = max(part.step_s, slowest.get(part.step, 0.0))
+    whole = pace([line["at_s"] for line in run.steps()[WARM_UP - 1 :]])
+    return Pace(statistics.median(step_s for step, step_s in slowest.items() if step >= WARM_UP), whole.mean_s)
 
 
 def compared(found: dict[str, list[Pace]], way: str) -> dict[str, Any]:
-    """Return what a way's steps took, and how much that is of those of runs whose hosts stay, round by round.
-
-    The two runs of a round whose hosts stay are each compared with the other one: what that differs from 1 is noise.
-    """
-    others = {STAYS: (AGAIN,), AGAIN: (STAYS,)}.get(way, (STAYS, AGAIN))
+    """Return what a way's steps took, and round by round how much that is of what they took where hosts stay."""
     row: dict[str, Any] = {}
     for field in Pace._fields:
-        own = [getattr(pace, field) for pace in found[way]]
-        beside = [
-            statistics.mean(getattr(found[other][number], field) for other in others) for number in range(len(own))
-        ]
-        ratios = [mine / theirs for mine, theirs in zip(own, beside, strict=True)]
+        own, stays = ([getattr(each, field) for each in found[name]] for name in (way, STAYS))
+        ratios = [mine / theirs for mine, theirs in zip(own, stays, strict=True)]
         name = field.removesuffix("_s")
-        row |= {field: statistics.median(own), f"{name}_ratio": statistics.median(ratios), f"{name}_ratios": ratios}
+        row |= {field: own, f"{name}_ratios": ratios, f"{name}_ratio": statistics.median(ratios)}
     return row
 
 
