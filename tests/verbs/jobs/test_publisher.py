@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from nfold.core.run_state import ListedRun, RunState
+from nfold.verbs.jobs import publisher as publisher_module
 from nfold.verbs.jobs.database import RunDatabase
 from nfold.verbs.jobs.publisher import LISTED_S, Publisher
 from nfold.verbs.run_folder.folder import RunFolder
@@ -45,6 +46,20 @@ def test_a_row_is_written_now_and_then_and_at_the_end(tmp_path):
     assert [run.step for run in rows.runs()] == [2]
     publisher.end(replace(RUN, step=3, ending="done"), STATE)
     assert [(run.step, run.ending, run.heard) for run in rows.runs()] == [(3, "done", 5.0)]
+
+
+def test_the_last_step_before_a_long_wait_is_listed_though_nothing_follows(tmp_path, monkeypatch):
+    monkeypatch.setattr(publisher_module, "LISTED_S", 0.01)
+    rows, now = Rows(tmp_path / "runs.sqlite3"), [0.0]
+    publisher = Publisher(rows, RunFolder(tmp_path), pytest.fail, clock=lambda: now[0], now=lambda: 5.0)
+    publisher.begin(RUN, STATE, goes_on=False)
+    assert rows.written.acquire(timeout=10)
+    publisher.show(replace(RUN, step=1), STATE)
+    assert not rows.written.acquire(timeout=0.05), "too early for another fsync"
+    now[0] = 1.0
+    assert rows.written.acquire(timeout=10)
+    assert [run.step for run in rows.runs()] == [1]
+    publisher.end(RUN, STATE)
 
 
 def test_a_run_with_long_steps_is_heard_all_the_same(tmp_path):

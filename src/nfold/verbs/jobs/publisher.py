@@ -47,7 +47,7 @@ class Publisher:
         self._next: Seen | None = None
         self._is_last = self._goes_on = False
         self._listed: ListedRun | None = None
-        self._listed_s, self._listed_phase = float("-inf"), ""
+        self._listed_s, self._listed_phase, self._is_row_old = float("-inf"), "", False
         self._told: set[str] = set()
         self._thread = threading.Thread(target=self._run, name="nfold-publisher", daemon=True)
 
@@ -85,16 +85,18 @@ class Publisher:
         is_last = False
         while not is_last:
             with self._changed:
-                is_new = self._changed.wait_for(lambda: self._next is not None, self._beat_s)
+                within_s = LISTED_S if self._is_row_old else self._beat_s
+                is_new = self._changed.wait_for(lambda: self._next is not None, min(within_s, self._beat_s))
                 seen, self._next, is_last = self._next or seen, None, self._is_last
             assert seen is not None, "a publisher begins with something"
             self._write(*seen, is_new=is_new, is_last=is_last)
 
     def _write(self, run: ListedRun, state: RunState, *, is_new: bool, is_last: bool) -> None:
         if is_new:
+            self._is_row_old = True
             self._write_state(state)
         if self._clock() - self._listed_s >= LISTED_S or state.phase != self._listed_phase or is_last:
-            self._listed_s, self._listed_phase = self._clock(), state.phase
+            self._listed_s, self._listed_phase, self._is_row_old = self._clock(), state.phase, False
             self._write_row(replace(run, heard=self._now()))
 
     def _write_state(self, state: RunState) -> None:
