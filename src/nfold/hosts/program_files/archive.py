@@ -78,7 +78,7 @@ def pack(script: Path, lock: LockFile | None = None) -> Archive:
             tarfile.open(fileobj=zipped, mode="w", dereference=True) as tar,  # a link may lead out of the folder
         ):
             for path in files:
-                tar.add(path, path.relative_to(folder), recursive=False, filter=_plain)
+                _add(tar, path, folder)
     except OSError as error:
         raise ProgramError(
             f"cannot pack {error.filename or folder} for other hosts: {error.strerror}. Let this user read it, or name "
@@ -126,8 +126,16 @@ def _is_ignored(path: Path, folder: Path, patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(inside if "/" in each else path.name, each.lstrip("/")) for each in patterns)
 
 
+def _add(tar: tarfile.TarFile, path: Path, folder: Path) -> None:
+    try:
+        tar.add(path, path.relative_to(folder), recursive=False, filter=_plain)
+    except FileNotFoundError:
+        if path.is_symlink():  # it leads nowhere; else somebody has removed the file just now
+            raise
+
+
 def _check_size(folder: Path, files: Sequence[Path]) -> None:
-    weights = {path: path.stat().st_size for path in files}
+    weights = {path: path.stat().st_size for path in files if path.exists()}
     total = sum(weights.values())
     if total <= MOST_BYTES and len(files) <= MOST_FILES:
         return
