@@ -13,7 +13,7 @@ from nfold.core import codec
 from nfold.core.options.host_range import HostRange
 from nfold.errors import ClusterError
 from nfold.hosts.agent_pool import AgentPool
-from nfold.hosts.host_agent import HostAgent, HostChanges, make_room
+from nfold.hosts.host_agent import RETURNED, HostAgent, HostChanges, make_room
 from nfold.hosts.host_facts import facts_of_this_host
 from nfold.hosts.manager import PlaceState
 from nfold.hosts.program_files.archive import Archive
@@ -131,11 +131,11 @@ def test_who_joins_by_hand_makes_room_for_who_was_granted_its_place():
     placed = HostAgent(1, "node-1", facts, None, is_placed=True)
     agents = {0: laptop, 1: placed}
     make_room(0, agents)
-    assert agents == {1: placed, 2: laptop}
-    assert laptop.place == 2
+    assert agents == {1: placed, RETURNED + 1: laptop}
+    assert laptop.place == RETURNED + 1
     make_room(1, agents)
     make_room(None, agents)
-    assert agents == {1: placed, 2: laptop}, "who was granted a place keeps it"
+    assert agents == {1: placed, RETURNED + 1: laptop}, "who was granted a place keeps it"
 
 
 def test_other_versions_are_refused_on_both_sides(pool, arrive):

@@ -115,7 +115,7 @@ class AgentPool:
             agent.is_placed = hello["place"] is not None
             if skewed := tell_skew(agent):
                 self._say(skewed)
-            self._come.add(place)
+            self._come |= {place} if agent.is_placed else set()
             for order in filter(None, (self._holding, self._program)):
                 give(agent, order)
             self._changed.notify_all()
@@ -306,7 +306,7 @@ class AgentPool:
         """Say that a host is there which has no member."""
         with self._changed:
             self._ready.append(agent)
-        self._changes.came(agent)
+            self._changes.came(agent)  # in the same order
 
     def call_back(self, agent: HostAgent, why: str) -> None:
         """Let an agent end, for a reason, once the run goes on without its members."""

@@ -104,7 +104,7 @@ def make_room(place: int | None, agents: dict[int, HostAgent]) -> None:
     """Give who was brought by hand another place, where a manager has granted the first free one to somebody else."""
     if place in agents and not (agents[place].is_placed or agents[place].gone):
         guest = agents.pop(place)
-        guest.place = max([place, *agents]) + 1
+        guest.place = max([RETURNED, *agents]) + 1  # behind all that a manager may give
         agents[guest.place] = guest
 
 

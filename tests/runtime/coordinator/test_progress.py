@@ -35,7 +35,7 @@ def told(rank: int, *steps: int, under_way: int | None = None) -> ev.Received:
 
 
 def test_a_step_that_is_over_counts_once_all_have_told_its_losses():
-    progress = Progress((0, 1), SimpleNamespace(asynchrony=None), 4, 5)
+    progress = Progress((0, 1), SimpleNamespace(asynchrony=None, placement=SimpleNamespace(working=(0, 1))), 4, 5)
     progress.take(told(0, under_way=4))
     assert progress.countable == 4, "of the other nothing is known"
     progress.take(told(1, under_way=4))
@@ -48,7 +48,7 @@ def test_a_step_that_is_over_counts_once_all_have_told_its_losses():
 
 
 def test_losses_of_a_step_that_all_have_reported_are_forgotten():
-    progress = Progress((0, 1), SimpleNamespace(asynchrony=None), 4, 5)
+    progress = Progress((0, 1), SimpleNamespace(asynchrony=None, placement=SimpleNamespace(working=(0, 1))), 4, 5)
     progress.take(told(0, under_way=4))
     progress.take(told(0, 4))
     assert [each.step for each in progress.take(told(1, 4)) if hasattr(each, "loss")] == [4]

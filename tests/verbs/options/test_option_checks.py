@@ -136,6 +136,10 @@ def test_a_run_whose_hosts_held_begins_with_all_that_are_back():
         ({"nodes": "2:8", "place": "auto", "chunks": 8}, "with --place each host that trains has one chunk of a batch"),
         ({"nodes": "2:8", "place": "auto", "hold_for": "1m"}, "with --place hosts do not hold when the command dies"),
         ({"nodes": "2:8", "place": "auto", "protect": 9}, "with --place no snapshots are kept, and a lost host costs"),
+        (
+            {"nodes": "1:3", "strategy": "pipeline"},
+            "cuts the model, which takes two hosts. Use --nodes 2:3, or leave out",
+        ),
         ({"nodes": "2:8", "protect": 0}, "--protect 0: it must be auto, off, or the most steps"),
         ({"nodes": "2:8", "checkpoint_every": 0}, "Leave out --checkpoint-every 0"),
         ({"nodes": "2:8", "workers": 4}, "each host has one rank, a worker. Leave out -n"),
@@ -149,3 +153,26 @@ def test_a_run_whose_hosts_held_begins_with_all_that_are_back():
 def test_hosts_that_cannot_come_and_go(given, told):
     with pytest.raises(PlanError, match=told):
         Options(on="local", **given)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "waits_s"),
+    [
+        ({"on": "local", "nodes": "2:4"}, 600.0),
+        ({"on": "slurm", "nodes": "2:4", "hosts_within": "5m"}, 300.0),
+        ({"on": "slurm", "nodes": "2:4", "gang": True}, 0.0),
+        ({"listen": "0.0.0.0:7000", "nodes": "2:4"}, 600.0),
+        ({"on": "local", "nodes": 4}, 0.0),
+    ],
+)
+def test_those_who_are_left_wait_where_others_can_come(wishes, waits_s):
+    assert Options(**wishes).settings().waits_s == waits_s
+
+
+def test_a_command_that_says_how_many_workers_asks_for_hosts_that_stay():
+    options = Options(on="local", nodes="2:8", hold_for="30m")
+    assert options.typed_hosts_that_stay == "--on local"
+
+
+def test_a_model_that_is_cut_needs_no_chunk_for_each_host():
+    assert Options(on="local", nodes="2:4", strategy="pipeline", chunks=1).chunks == 1

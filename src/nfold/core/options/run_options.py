@@ -152,7 +152,10 @@ class RunOptions(JobOptions):
         "HOST:PORT",
     )
     hosts_within: float | str = option(
-        600.0, "give up when the hosts are not there in time: 90 (seconds), 30m, 3h; 10m unless given", "TIME"
+        600.0,
+        "give up when the hosts are not there in time, or fewer than MIN are left for so long: 90 (seconds), 30m, 3h; "
+        "10m unless given",
+        "TIME",
     )
     hold_for: float | str | None = option(
         None,

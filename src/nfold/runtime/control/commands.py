@@ -128,6 +128,8 @@ class Replanned:
     """The same."""
     shifts: tuple[SpeedShift, ...] = ()
     """Nodes whose speed has changed: they are told of instead."""
+    num_lacking: int = 0
+    """How many hosts more it takes to train; until they are there nobody does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,8 @@ class StepDone:
     parts: tuple[StepParts, ...]
     trace: StepTrace | None
     reductions: tuple[ReductionParts, ...] = ()
+    is_late: bool = False
+    """Whether it counts only now that its ranks have stopped: when it was over is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from nfold.runtime.coordinator.placing.lost_samples import ask_for, pass_on
 from nfold.runtime.coordinator.placing.placing import Placing
 from nfold.runtime.coordinator.plan_trials import try_all
 from nfold.runtime.coordinator.preparation import Preparation
-from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
+from nfold.runtime.coordinator.rank_requests import OF_STEPS, Flow, RankRequests
 from nfold.runtime.coordinator.same_on_all_ranks import Other, check_own_data, has_own_data
 from nfold.runtime.coordinator.same_program import averages_of, check_same_program, recipe_of
 from nfold.runtime.coordinator.states.hand_over import HandOver
@@ -59,8 +59,6 @@ MOST_LOOKS = 25
 """So often that is waited for again where all that was seen is an echo, and the others could go on without its cause:
 how a process has ended its host may say late."""
 
-OF_STEPS = frozenset({"steps", "snapshot"})
-"""What ranks tell while they train."""
 BESIDE = frozenset({"paced", "built"})
 """What members without a rank do beside the steps of others, before they have one."""
 NO_CHECKPOINTS = "the run keeps no checkpoints, so nobody can go on from its state with other members"
@@ -85,8 +83,8 @@ class Coordinator:
         self._known, self._checkpoint, self._first_step = known, checkpoint, first_step
         self._placed: tuple[PlacedRun, ...] = ()
         self._living: LivingData | None = None
-        least = settings.hosts.least if settings.hosts else 1
-        self._postmortem, self._membership = Postmortem(), Membership(least, waits=settings.waits_s > 0)
+        self._postmortem = Postmortem()
+        self._membership = Membership(settings.hosts.least if settings.hosts else 1, waits=settings.waits_s > 0)
         self._patience, self._failure_detector, self._cuts = patience, FailureDetector(patience), Cuts(patience)
         self._requests = RankRequests(self._postmortem)
         self._admission = Admission(self._membership)
@@ -101,7 +99,7 @@ class Coordinator:
         self._over = self._trains = False
         self._looks_left = MOST_LOOKS
         self._late: list[ev.Received] = []
-        """What ranks told of steps while all had their say about the generation's end."""
+        """What ranks told of their training while all had their say about the generation's end."""
         self._hurt: set[int] = set()
         """Members that may still tell of a loss which is known already."""
 
@@ -161,11 +159,11 @@ class Coordinator:
             self._hurt.discard(said.member)
         if kind == "failed" and self._membership.take(ms.MemberFailed(said.member)) is Decision.FAIL:
             self._postmortem.failed(rank, said.message)
-        elif kind == "finished":
+        elif kind == "finished" and self._postmortem.is_finishing:
             self._membership.take(ms.MemberFinished(said.member))
             self._postmortem.excuse((rank,))  # it may leave before the others have finished
         if self._postmortem.open:
-            self._late += [ev.Received(rank, said.message)] if kind in OF_STEPS else []
+            self._late += [ev.Received(rank, said.message, said.file)] if kind in OF_STEPS else []
             return self._examine(said)
         if kind == "lacks":
             return ask_for(self._living, self._membership.ranks, said.member, said.message["number"])
@@ -271,7 +269,7 @@ class Coordinator:
         self._hurt = set(self._membership.ranks)
         late, self._late = self._late, []
         gone = (each for each in before if each not in self._membership.ranks)
-        released: list[cmd.ToShell] = [cmd.LetGo(each, is_lost=True) for each in gone]
+        released: list[cmd.ToShell] = [cmd.LetGo(each, is_lost=each in lost) for each in gone]
         return released + self._resume(lambda: self._flow.throw(RanksLost(hosts, late)))
 
     # The job, in order
@@ -330,6 +328,7 @@ class Coordinator:
         idle = everyone[chosen.world_size :] if placing is None else ()
         if idle:
             yield from self._requests.ask(idle, {"do": "finish", "tag": 0}, "finished")
+            self._membership.spare(len(idle))
             self._generations.enlist(self._membership.ranks[: chosen.world_size])
         self._requests.say(planned)
         if placing is not None:

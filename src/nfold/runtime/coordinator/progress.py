@@ -1,5 +1,6 @@
 """Joins what the ranks report into steps, evaluations and checkpoints, and says how far ranks may run ahead."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nfold.core import codec
@@ -100,7 +101,7 @@ class Progress:
             done.append(self._count())
         return done
 
-    def _count(self) -> cmd.Command:
+    def _count(self) -> cmd.StepDone:
         """Count the next step, which all have reported."""
         step, self.done = self.done, self.done + 1
         self._losses.pop(step, None)
@@ -108,9 +109,9 @@ class Progress:
 
     @property
     def countable(self) -> int:
-        """Steps that could count if they are over: of each that is not reported, all ranks have told their losses."""
-        step = self.done
-        while set(self._ranks) <= self._reports.get(step, {}).keys() | self._losses.get(step, {}).keys():
+        """Steps that could count if they are over: all who work have told their losses of each that is not reported."""
+        step, working = self.done, set(self._plan.placement.working)
+        while working <= self._reports.get(step, {}).keys() | self._losses.get(step, {}).keys():
             step += 1
         return step
 
@@ -126,12 +127,12 @@ class Progress:
             longest_s = max((report["parts"].step_s for report in reports.values()), default=self._step_s or 0.0)
             for rank in set(self._ranks) - reports.keys():
                 reports[rank] = self._unreported(rank, longest_s)
-            done.append(self._count())
+            done.append(replace(self._count(), is_late=True))
         return done
 
     def _unreported(self, rank: int, step_s: float) -> dict[str, Any]:
         """Stand in for the report of a rank that is lost, or was called off, before it had made one."""
-        told = self._losses[self.done][rank]
+        told = self._losses.get(self.done, {}).get(rank, {"losses": [], "samples": 0})
         parts = StepParts(
             step=self.done,
             rank=rank,

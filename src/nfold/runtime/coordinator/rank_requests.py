@@ -10,6 +10,9 @@ from nfold.runtime.failures.first_cause import Postmortem
 
 Flow = Generator[list[cmd.Command], ev.Event, Any]
 
+OF_STEPS = frozenset({"steps", "snapshot", "evaluated", "checkpoint", "model", "average"})
+"""What ranks tell while they train, and between steps."""
+
 
 class RankRequests:
     """Sends orders to ranks and collects their replies. The post-mortem learns of each order."""
@@ -17,6 +20,8 @@ class RankRequests:
     def __init__(self, postmortem: Postmortem) -> None:
         self._postmortem = postmortem
         self._unsaid: list[cmd.Command] = []
+        self.late: list[ev.Received] = []
+        """What ranks told of their training beside their replies to the last order."""
         self._postponed: list[ev.Event] = []
         self._postpones = False
 
@@ -61,7 +66,7 @@ class RankRequests:
             KeyboardInterrupt: the user wants to stop.
             RunError: the run's time is over before it has trained.
         """
-        commands, self._unsaid = [*self._unsaid, *orders], []
+        commands, self._unsaid, self.late = [*self._unsaid, *orders], [], []
         for order in orders:
             self._postmortem.ordered(order.message["do"])
         replies: dict[int, dict[str, Any]] = {}
@@ -79,6 +84,8 @@ class RankRequests:
                 )
             if isinstance(event, ev.Received) and event.message["is"] == reply:
                 replies[event.rank] = event.message
+            elif isinstance(event, ev.Received) and event.message["is"] in OF_STEPS:
+                self.late.append(event)
             elif isinstance(event, ev.Received) and event.message["is"] == "moved":  # beside what ends now
                 self.say(cmd.Moved(event.message["bytes"], event.message["seconds"], beside_training=True))
         return replies

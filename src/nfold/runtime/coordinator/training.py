@@ -5,7 +5,7 @@ until k ── evaluate, checkpoint, best model ── until .. ──> average,
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nfold.core import codec
 from nfold.core.job import JobSettings
@@ -66,7 +66,12 @@ class Training:
         self._best, self._steering, self._requests, self._postmortem = best, steering, requests, postmortem
         self._hand_over, self._protection, self._evaluates = hand_over, protection, evaluates
         self._owed: int | None = None
-        """Steps after which an evaluation was due that nobody has made."""
+        """Steps after which an evaluation was due that nobody has made, or whose result was lost."""
+        self._owed_checkpoint: int | None = None
+        self._owed_model: dict[str, Any] | None = None
+        """Facts of the best model so far, of which no file is here."""
+        self._ordered_model: dict[str, Any] = {}
+        """Facts of the last best model that ranks were asked for."""
         self._gathers = 0
         self._short_since_s: float | None = None
         """When it was first seen that too few ranks are left."""
@@ -86,9 +91,15 @@ class Training:
         self._postmortem.ordered("until")
         is_owed = granted == self._run_steps.first_step and begun is not None and not begun.is_evaluated
         is_owed |= granted == self._owed
-        self._owed = None
+        keeps = granted == self._owed_checkpoint and self._may_keep(progress)
+        self._owed = self._owed_checkpoint = None
+        if keeps:
+            commands = [*commands, self._keeping(granted, ranks, progress, evaluates=self._evaluates and is_owed)]
         if self._evaluates and is_owed:
-            commands = [*commands, self._evaluation(granted, ranks, progress)]
+            commands = [*commands, self._evaluation(granted, ranks, progress, is_fetched=keeps)]
+        if self._owed_model is not None:
+            commands = [*commands, self._best_model(self._owed_model, ranks, progress)]
+            self._owed_model = None
         for wish in self._requests.take_postponed():
             commands = [*commands, *self._hear_wish(wish, granted, ranks, progress)]
         while progress.done < total or self._steering.is_held(progress.done) or self._waits_for_best(progress):
@@ -97,7 +108,8 @@ class Training:
                 self._time_is_up and progress.done > self._run_steps.first_step
             ):  # who goes on gets somewhere, however often
                 self._interrupted = True
-            self._interrupted |= generation_end.is_last
+            if generation_end.is_last:  # their managers want them to end, and the run can go on with others
+                self._interrupted = self._is_terminated = True
             stop = min(self._next_stop(granted), allowed, progress.done + progress.window())
             is_ending = self._interrupted or generation_end.is_due
             is_held = is_ending or halting.is_open or reprobing.is_open or self._waits_for_best(progress)
@@ -120,6 +132,8 @@ class Training:
             commands += self._hear_wish(event, granted, ranks, progress)
             if isinstance(event, ev.ClockTick):
                 commands += self._wait_for_others(event.now_s, generation_end.num_lacking)
+                if commands and not self._interrupted and self._may_keep(progress):
+                    commands.append(self._keeping(granted, ranks, progress))  # nobody else has it
             if isinstance(event, ev.Received):
                 news = [*progress.take(event), *reprobing.take(event, granted)]
                 commands += news
@@ -140,7 +154,7 @@ class Training:
                 return kept
             commands = [*kept, *generation_end.give_up()]
             return (yield from self.play(ranks, progress, reprobing, generation_end, commands))
-        if self._interrupted and granted < total and self._settings.checkpoint_every != 0 and not progress.unkept:
+        if self._interrupted and granted < total and self._may_keep(progress):
             commands.append(self._keeping(granted, ranks, progress))
         if self._has_averages(granted):
             progress.pending.append((granted, "average", set(ranks)))
@@ -166,11 +180,15 @@ class Training:
         if self._short_since_s is None:
             self._short_since_s = now_s
             lacking, limit = count(num_lacking, "host"), seconds(self._settings.waits_s)
-            return [cmd.Noted(f"waiting for {lacking} more, {limit} at most: --nodes {self._settings.hosts}")]
+            bring = "nfold scale, nfold join or their manager bring one"
+            return [cmd.Noted(f"waiting for {lacking} more (--nodes {self._settings.hosts}), {limit} at most: {bring}")]
         if now_s - self._short_since_s < self._settings.waits_s or self._interrupted:
             return []
-        self._interrupted = True
+        self._interrupted = self._is_terminated = True
         return [cmd.Noted(f"nobody has come within {seconds(self._settings.waits_s)} (--hosts-within)")]
+
+    def _may_keep(self, progress: Progress) -> bool:
+        return self._settings.checkpoint_every != 0 and not progress.unkept
 
     def _keep_state(
         self,
@@ -212,8 +230,22 @@ class Training:
         """Note what was due after a step that all go back to, and was not done."""
         lacked = {(at, kind) for at, kind, _ in progress.pending}
         if any(kind == "model" for _, kind in lacked):
-            self._best.forget_last()
-        self._owed = step if lacked & {(step, "evaluated"), (step, "model")} else None
+            self._owed_model = self._ordered_model
+        if (model := self._owed_model) is not None and model["step"] != step:
+            self._best.forget_last()  # it is evaluated again, or its weights are gone
+            self._owed_model = None
+        self._owed = step if (step, "evaluated") in lacked else None
+        gone = sorted(at for at, kind in lacked if kind == "evaluated" and at < step)
+        self._requests.say(*(cmd.Noted(f"note: what was evaluated after step {at} is lost with it") for at in gone))
+        self._owed_checkpoint = step if (step, "checkpoint") in lacked else None
+
+    def hear_late(self, news: Sequence[cmd.Command]) -> None:
+        """Take in what ranks told at last of a generation that has ended."""
+        for done in news:
+            if isinstance(done, cmd.Evaluated):
+                self._owed_model = self._best.take(done.step, done.metrics) or self._owed_model
+            elif isinstance(done, cmd.KeepBest):
+                self._owed_model = None
 
     def take_state(self, commands: Sequence[cmd.Command] = ()) -> Flow:
         """Let ranks be given the checkpoint that was kept last, from now on; return its header."""
@@ -303,10 +335,14 @@ class Training:
         for done in news:
             facts = self._best.take(done.step, done.metrics) if isinstance(done, cmd.Evaluated) else None
             if facts is not None:
-                progress.pending.append((facts["step"], "model", set(ranks)))
-                wanted = {"facts": facts, "is_averaged": self._averages is not None and is_averaged(facts["metric"])}
-                commands.append(cmd.Order(ranks, {"do": "model", "tag": self._next_tag(), **wanted}))
+                commands.append(self._best_model(facts, ranks, progress))
         return commands
+
+    def _best_model(self, facts: dict[str, Any], ranks: tuple[int, ...], progress: Progress) -> cmd.Command:
+        self._ordered_model = facts
+        progress.pending.append((facts["step"], "model", set(ranks)))
+        wanted = {"facts": facts, "is_averaged": self._averages is not None and is_averaged(facts["metric"])}
+        return cmd.Order(ranks, {"do": "model", "tag": self._next_tag(), **wanted})
 
     def _next_tag(self) -> int:
         self._gathers += 1

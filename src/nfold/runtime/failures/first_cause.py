@@ -64,6 +64,11 @@ class Postmortem:
         """Note the last order to all ranks."""
         self._order = order
 
+    @property
+    def is_finishing(self) -> bool:
+        """Whether ranks were told to finish, and nothing else since."""
+        return self._order == "finish"
+
     def reached(self, steps: int) -> None:
         """Note how many steps all ranks have reported."""
         self._steps_done = steps

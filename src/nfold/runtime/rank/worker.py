@@ -111,7 +111,7 @@ class Worker:
         self._rank: Rank | None = None
         self._members: list[int] = []
         """Of the generation under way."""
-        self._abandoned = threading.Event()
+        self._abandoned, self._is_broken = threading.Event(), False
         self._doing = "starting"
         self._beside = BesideSteps(channel, wiring, tools)
         orders.on_abandon(self._hear_abandon)
@@ -142,7 +142,9 @@ class Worker:
         try:
             order, blob = self._process.orders.get()
             self._doing = order["do"]
-            if self._doing in _OF_THE_PROCESS:
+            if self._doing == "finish" and (self._is_broken or self._abandoned.is_set()):
+                self._doing = "waiting for the others"  # it was ordered before some of them were lost
+            elif self._doing in _OF_THE_PROCESS:
                 self._obey(order)
             elif self._rank is not None:
                 self._obey_as_rank(self._rank, order, blob)
@@ -150,6 +152,7 @@ class Worker:
                 self._rank.idle()
         except TransportError as error:
             if not self._abandoned.is_set():
+                self._is_broken = True
                 self._report_failure(error)
             self._leave_generation()
             return False
@@ -176,6 +179,7 @@ class Worker:
             case "abandon":
                 self._leave_generation()
                 self._abandoned.clear()
+                self._is_broken = False
                 self._channel.send({"is": "abandoned"})
             case "recall":
                 self._do_recall()
@@ -346,6 +350,7 @@ class Worker:
     def _leave_generation(self) -> None:
         """End the generation under way, which others may go on from."""
         if self._rank is not None:
+            self._process.reporter.flush()
             self._rank.leave_state()
         self._end_generation()
 

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -97,7 +97,8 @@ class StateMemory:
 
 def live_state(label: Label, member: int, offer: Offer, *, is_whole: bool = False) -> HeldState:
     """Return a state of the tensors that are trained, which holds until the next step."""
-    pieces = {(member, index): part for index, part in enumerate(_all_of(offer))}
+    parts = (replace(part, values=part.values.detach()) for part in _all_of(offer))  # without gradients
+    pieces = {(member, index): part for index, part in enumerate(parts)}
     return HeldState(label, pieces, _told(offer), is_live=True, is_whole=is_whole)
 
 

@@ -80,13 +80,21 @@ class HostOptions(RunOptions):
     @property
     def typed_hosts(self) -> str:
         """The flags that ask for the same hosts again; empty: none are asked for."""
+        return self._typed(self.hosts or self.nodes, self.hold_for)
+
+    @property
+    def typed_hosts_that_stay(self) -> str:
+        """The same for a command that says how many workers there are: none of its hosts come or go."""
+        return self._typed(None) if self.hosts is not None else self.typed_hosts
+
+    def _typed(self, nodes: object, hold_for: object = None) -> str:
         given: dict[str, object] = {
             "--on": self.on,
-            "--nodes": self.hosts or self.nodes,
+            "--nodes": nodes,
             "--listen": self.listen,
             "--python": self.python,
         }
-        given |= {"--hosts-for": self.hosts_for, "--hold-for": self.hold_for, "--cpus": self.cpus}
+        given |= {"--hosts-for": self.hosts_for, "--hold-for": hold_for, "--cpus": self.cpus}
         given |= {"--env": self.env, "--transport": None if self.transport == "tcp" else self.transport}
         typed = [f"{flag} {shlex.quote(str(value))}" for flag, value in given.items() if value is not None]
         return " ".join([*typed, *(["--gang"] if self.gang else [])])

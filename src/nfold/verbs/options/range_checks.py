@@ -6,7 +6,7 @@ from nfold.core.options.run_options import RunOptions
 from nfold.core.text.durations import duration_s
 from nfold.core.text.units import count
 from nfold.errors import PlanError
-from nfold.planning.choosing.strategies import Single
+from nfold.planning.choosing.strategies import PLACING, Single
 
 HOLD_S = 600.0
 """How long hosts wait for another coordinator, unless somebody says."""
@@ -49,7 +49,10 @@ def check_range(hosts: HostRange, asked: RunOptions, num_first: int) -> None:
         raise PlanError(f"{given}: each host has one rank, a worker. Leave out -n and --servers.")
     if asked.strategy == Single.name:
         raise PlanError(f"{given}: --strategy single trains on one host. Leave it out.")
-    if asked.chunks is not None and asked.chunks < hosts.most:
+    if asked.strategy in PLACING and hosts.least < 2:
+        least = f"Use --nodes 2:{max(2, hosts.most)}, or leave out --strategy."
+        raise PlanError(f"{given}: --strategy {asked.strategy} cuts the model, which takes two hosts. {least}")
+    if asked.chunks is not None and asked.chunks < hosts.most and asked.strategy not in PLACING:
         fits = f"{min(hosts.least, asked.chunks)}:{asked.chunks}"
         raise PlanError(
             f"{given}: a batch has {count(asked.chunks, 'chunk')}, and each host computes at least one. "

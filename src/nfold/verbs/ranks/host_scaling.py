@@ -51,7 +51,7 @@ class Scaling:
         waiting = [] if self._by_hand else self._waiting()
         now = len(self._pool.here()) + len(waiting)
         wanted = now + int(asked) if asked[0] in "+-" else int(asked)
-        if not self._hosts.least <= wanted <= self._hosts.most:
+        if wanted > self._hosts.most or (wanted < self._hosts.least and wanted <= now):
             return (
                 f"refused: {count(wanted, 'host')} would be outside of --nodes {self._hosts}, which allows "
                 f"{self._hosts.least} to {self._hosts.most}; there are {now}"

@@ -153,14 +153,13 @@ def typed(source: ProgramSource | Program, options: Options, folder: RunFolder |
     kept = (" --tls" if options.tls else "") + (f" --place {options.place}" if options.place else "")
     kept += " --exact" if options.exact else ""
     if options.target is not None:
-        return f"{script} {options.typed_hosts}{kept}"
+        return f"{script} {options.typed_hosts_that_stay}{kept}"
     file = options.cluster_file
     if options.emulated is not None and not file and folder is not None:
         file = str(folder.path / EMULATED)
     if not file:
         return f"{script}{kept}"
-    nodes = f" --nodes {options.hosts}" if options.hosts is not None else ""
-    return f"{script} --emulate {shlex.quote(file)}{nodes}{kept}"
+    return f"{script} --emulate {shlex.quote(file)}{kept}"
 
 
 def judged_change(outcome: RunOutcome) -> tuple[LinksChanged | None, float]:

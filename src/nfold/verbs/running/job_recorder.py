@@ -114,7 +114,10 @@ class JobRecorder:
 
     def end(self) -> None:
         """Write what is still in memory to the folder: the run is over, however it ended."""
-        self._keep_events(self._member_ledger.settled())
+        for event in (unfollowed := self._member_ledger.unfollowed()):
+            if event.kind == "loss":
+                self.note(f"{event.name}, and no step followed")
+        self._keep_events([*self._member_ledger.settled(), *unfollowed])
         self.write_history()
 
     def _take(self, happening: Any) -> None:
@@ -171,7 +174,10 @@ class JobRecorder:
             self._go_back(other.next_step, again)
         assert self._planned is not None, "another plan follows a first one"
         self._planned = replace(self._planned, known=other.known, plan=other.plan, first_step=other.next_step)
-        self.outcome.begin_anew(other.known, other.plan)
+        if other.next_step < self.outcome.total_steps:  # else what was played is all that there is to tell of
+            self.outcome.begin_anew(other.known, other.plan)
+        if other.num_lacking:
+            self.note(f"{', '.join((*other.turnover.lost, *other.turnover.left))} gone: too few are left to train")
         self._is_saved = False
         self._save_plan()
         self._observer.planned(self._planned, None)
@@ -227,10 +233,11 @@ class JobRecorder:
         outcome.losses.append(done.loss)
         self._history_writer.stepped(done, step_s)
         self._observer.stepped(done)
-        begun, complete = self._member_ledger.stepped(step_s)
-        for event in begun:
-            self.note(event.told)
-        self._keep_events(complete)
+        if not done.is_late:
+            begun, complete = self._member_ledger.stepped(step_s)
+            for event in begun:
+                self.note(event.told)
+            self._keep_events(complete)
         self._step = StepInfo(step=done.step + 1, epoch=done.epoch + 1, loss=done.loss, step_s=step_s)
 
     def _keep_events(self, events: list[MemberEvent]) -> None:

@@ -71,6 +71,15 @@ class MemberLedger:
         more = self._slow_samples() / len(rows) if rows else 0.0
         return [row if row.samples_lost is None else replace(row, samples_lost=row.samples_lost + more) for row in rows]
 
+    def unfollowed(self) -> list[MemberEvent]:
+        """Return the rows of what no step has followed: the run is over."""
+        if not self._changes:
+            return []
+        complete, self._rows = self._rows, []
+        rows = self._begin(max(0.0, self._clock() - self._stepped_s))
+        self._rows = complete
+        return rows
+
     def _begin(self, pause_s: float) -> list[MemberEvent]:
         """Make a row of each host that came or went since the step before."""
         now, changes, self._changes = self._now(), self._changes, []

@@ -26,9 +26,9 @@ HELLO = {"host": "there", "pid": 77}
 CHUNKED = READY | {"chunks": 4}
 
 
-def training(workers: int = 2, **settings: Any) -> Job:
+def training(workers: int = 2, ready: dict[str, Any] = CHUNKED, **settings: Any) -> Job:
     """A job of a ring that trains."""
-    job = Job(JobSettings(workers=workers, strategy="ring", **settings), ready=CHUNKED)
+    job = Job(JobSettings(workers=workers, strategy="ring", **settings), ready=ready)
     job.until_training()
     return job
 
@@ -324,7 +324,7 @@ def test_a_rank_that_is_lost_ends_the_run_whoever_waits():
     assert "1 other rank stopped because of it" in str(failed.error)
 
 
-def on_hosts(
+def hosted(
     count: int,
     least: int = 1,
     checkpoint_every: int | None = None,
@@ -332,13 +332,18 @@ def on_hosts(
     waits_s: float = 0.0,
     **found: float,
 ) -> Job:
-    """A job whose hosts come and go."""
+    """A job whose hosts come and go, before it begins."""
     link = replace(FOUND, **({"latency_s": 1e-6, "there_bytes_per_s": 1e9, "back_bytes_per_s": 1e9} | found))
     names = tuple(f"host-{number}" for number in range(count))
     declared = Cluster(nodes=tuple(replace(cluster().nodes[0], name=name) for name in names))
     settings: dict[str, Any] = {"nodes": names, "cluster": declared, "hosts": HostRange(least, 4)}
     settings |= {"workers": count, "strategy": strategy, "checkpoint_every": checkpoint_every}
-    job = Job(JobSettings(**settings, waits_s=waits_s), ready=CHUNKED, found=link)
+    return Job(JobSettings(**settings, waits_s=waits_s), ready=CHUNKED, found=link)
+
+
+def on_hosts(count: int, **wishes: Any) -> Job:
+    """The same, once it trains."""
+    job = hosted(count, **wishes)
     job.until_training()
     return job
 
@@ -644,8 +649,11 @@ def waiting() -> Job:
     job.handle(ev.StateTaken(b"header"))
     job.say(0, "connected")
     assert orders(job.say(0, "built", kept={}, notes=[], seconds=0.1)) == [], "nobody trains"
-    (noted,) = told(job.handle(ev.ClockTick(100.0, {})))
-    assert noted == "waiting for 1 host more, 60.0 s at most: --nodes 2:4"
+    commands = job.handle(ev.ClockTick(100.0, {}))
+    (noted,) = told(commands)
+    assert orders(commands)[-1] == "0 checkpoint", "nobody else has it"
+    job.say(0, "checkpoint", file("again"), has_file=True)
+    assert noted.startswith("waiting for 1 host more (--nodes 2:4), 60.0 s at most: nfold scale, nfold join")
     return job
 
 
@@ -661,6 +669,85 @@ def test_a_run_that_has_waited_for_a_host_in_vain_is_kept_and_ends():
     commands = job.handle(ev.ClockTick(161.0, {}))
     assert told(commands) == ["nobody has come within 60.0 s (--hosts-within)"]
     assert orders(commands)[-2:] == ["0 checkpoint", "0 finish"]
+
+
+@pytest.mark.parametrize("waits_s", [0.0, 60.0])
+def test_a_plan_that_has_no_use_for_a_host_waits_for_nobody(waits_s):
+    """Two were there, as many as are the fewest."""
+    slow = {"there_bytes_per_s": 1e3, "back_bytes_per_s": 1e3}
+    job = hosted(2, least=2, strategy="auto", waits_s=waits_s, **slow)
+    assert orders(job.until_planned())[-1] == "1 finish"
+    job.finish(1)
+    job.handle(ev.Left(1, "exited with code 0"))
+    job.say(0, "built", kept={}, notes=[], seconds=0.1)
+    assert job.coordinator._membership.ranks == (0,)
+    assert told(job.handle(ev.ClockTick(100.0, {}))) == []
+    assert "StepDone" in orders(job.steps(0, 0, 1))
+    assert told(job.handle(ev.ClockTick(900.0, {}))) == []
+
+
+def evaluating(**wishes: Any) -> Job:
+    """A job of three hosts that has played an epoch, after which it keeps a checkpoint and evaluates."""
+    job = training(3, CHUNKED | {"has_test": True}, hosts=HostRange(1, 4), **wishes)
+    job.all_step(0, 1, 2, 3)
+    return job
+
+
+def whole_at(step: int) -> dict[str, Any]:
+    return {"generation": 0, "step": step, "told": held(), "others": [], "is_whole": True}
+
+
+def test_what_ranks_found_in_evaluating_counts_though_it_comes_while_a_loss_is_looked_into():
+    job = evaluating()
+    job.all_say("checkpoint", (1, 2), has_file=False)
+    job.say(0, "checkpoint", file("epoch"), has_file=True)
+    job.say(0, "evaluated", sums={"test_loss": [3.0, 10]})
+    job.fail(0, "PeerLost: it is gone", kind="PeerLost", is_echo=True, doing="until")
+    job.say(1, "evaluated", sums={"test_loss": [2.0, 10]})
+    job.say(2, "evaluated", sums={"test_loss": [1.0, 10]})
+    lose(job, 2, 1)
+    job.all_say("abandoned", (0, 1))
+    commands = job.all_say("recalled", (0, 1), states=[whole_at(4)])
+    job.all_say("connected", (0, 1))
+    assert [each for each in job.told if isinstance(each, cmd.Evaluated)] == [cmd.Evaluated(4, 0, {"test_loss": 0.2})]
+    assert "01 evaluate" not in orders(job.all_say("built", (0, 1), kept={}, notes=[], seconds=0.1))[:2], commands
+
+
+def test_a_checkpoint_and_an_evaluation_that_a_loss_has_cut_short_are_made_by_those_who_are_left():
+    job = evaluating()
+    lose(job, 2, 0, 1)
+    job.all_say("abandoned", (0, 1))
+    job.all_say("recalled", (0, 1), states=[whole_at(4)])
+    job.all_say("connected", (0, 1))
+    commands = job.all_say("built", (0, 1), kept={}, notes=[], seconds=0.1)
+    assert orders(commands)[:3] == ["01 checkpoint", "01 evaluate", "01 until 8"]
+
+
+def test_the_model_of_the_best_evaluation_is_asked_for_again_and_not_evaluated_anew():
+    job = evaluating(keep="best:test_loss")
+    job.all_say("checkpoint", (1, 2), has_file=False)
+    job.say(0, "checkpoint", file("epoch"), has_file=True)
+    for rank in (0, 1, 2):
+        commands = job.say(rank, "evaluated", sums={"test_loss": [3.0, 10]})
+    assert "012 model" in orders(commands)
+    lose(job, 2, 0, 1)
+    job.all_say("abandoned", (0, 1))
+    job.all_say("recalled", (0, 1), states=[whole_at(4)])
+    job.all_say("connected", (0, 1))
+    assert orders(job.all_say("built", (0, 1), kept={}, notes=[], seconds=0.1)) == ["01 model"]
+
+
+def test_who_finishes_though_others_are_lost_is_lost_too():
+    """It was told to finish before, and had not heard of the loss."""
+    job = evaluating()
+    lose(job, 2, 0, 1)
+    assert job.say(0, "finished", usage=None, staleness={}) == []
+    (failed,) = [each for each in lose_all(job) if isinstance(each, cmd.Failed)]
+    assert "host-0" in str(failed.error) or "rank 0" in str(failed.error)
+
+
+def lose_all(job: Job) -> list[cmd.Command]:
+    return [*job.handle(ev.Left(0, "exited with code 0")), *job.handle(ev.Left(1, KILLED))]
 
 
 def test_two_losses_at_once_are_told_of_what_came_late_only_once():

@@ -158,3 +158,17 @@ def test_whatever_happens_ranks_belong_to_members_that_are_prepared_and_there(ha
         assert unfit.isdisjoint(members.newcomers)
     numbers = [each.number for each in generations]
     assert numbers == list(range(1, 1 + len(numbers))), "no two generations of one number"
+
+
+def test_members_that_a_plan_has_no_use_for_are_not_missed():
+    members = Membership(least=3, waits=True)
+    for number in range(3):
+        members.take(came(number))
+    members.enlist((0, 1, 2))
+    assert members.num_lacking == 0
+    members.take(ms.MemberFinished(2))
+    members.spare(1)
+    members.enlist((0, 1))
+    assert members.num_lacking == 0
+    members.lose({1})
+    assert members.num_lacking == 1

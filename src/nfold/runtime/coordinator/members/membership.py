@@ -95,6 +95,7 @@ class Membership:
         waits: whether fewer ranks keep what they have learnt, and wait for others.
         """
         self._least, self._fewest, self._num_reserved = least, 1 if waits else least, 0
+        self._waits = waits
         self._num_spared = 0
         """Ranks that left because a plan had no use for them, since there were enough the last time."""
         self._nodes: dict[int, Node] = {}
@@ -147,7 +148,8 @@ class Membership:
     @property
     def num_lacking(self) -> int:
         """How many members more it takes to train; 0: enough are there, those among them that plans have no use for."""
-        return max(0, self._least - len(self.ranks) - len(self.newcomers) - self._num_spared)
+        here = len(self.ranks) + len(self.newcomers) + self._num_spared
+        return max(0, self._least - here) if self._waits else 0
 
     @property
     def awaited(self) -> frozenset[int]:

@@ -96,7 +96,8 @@ class Regrouping:
 
     def _begin(self, known: Known, next_step: int, turnover: Turnover, shifts: tuple[SpeedShift, ...] = ()) -> Flow:
         chosen, told = plan_of(known), self._membership.histories.told(turnover)
-        self._requests.say(cmd.Replanned(known, chosen, next_step, told, shifts=shifts))
+        lacking = self._membership.num_lacking
+        self._requests.say(cmd.Replanned(known, chosen, next_step, told, shifts=shifts, num_lacking=lacking))
         unused = tuple(range(chosen.world_size, len(self._membership.ranks)))
         self._membership.spare(len(unused))
         yield from self._generations.let_go(unused)

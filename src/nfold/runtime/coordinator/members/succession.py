@@ -5,12 +5,14 @@ build ──> until .. ──> the last step
   └────────────────────────────────────────────────────────────────────────────────────────┘
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from nfold.core.job import JobSettings, Known, Recipe
 from nfold.core.members import Turnover
 from nfold.runtime.control import commands as cmd
+from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, build_orders, with_placed
 from nfold.runtime.coordinator.members.generation_end import GenerationEnd
 from nfold.runtime.coordinator.members.generations import Generations
@@ -115,8 +117,9 @@ class Succession:
     def _without(self, loss: RanksLost, beginning: Beginning, ready: Ready) -> Flow:
         """Go back to what was kept last, with those who are left; return what they begin with."""
         ranks = tuple(range(len(self._membership.ranks)))
-        self._take_late(loss)
+        self._take_late(loss.late)
         yield from self._generations.sever(ranks)
+        self._take_late(self._by_earlier_ranks(self._requests.late))
         self._note_kept()
         progress, chunks = self._progress, plan_of(beginning.known).chunks
         done = max(beginning.next_step, progress.done if progress is not None else 0)
@@ -127,7 +130,7 @@ class Succession:
                 self._requests.say(*progress.count_to(state.step))
                 done = state.step
             header, step = state.header, state.step
-            told = "the step under way" if state.is_committed else "a snapshot"
+            told = "the step under way" if state.is_committed and step >= done else "a snapshot"
         else:
             self._hand_over.forget()
             header, step = yield from self._last_file()
@@ -139,12 +142,21 @@ class Succession:
         known, builds = yield from self._regrouping.without(turnover, known, self._as_seen(ready), step)
         return Beginning(known, header, step, builds)
 
-    def _take_late(self, loss: RanksLost) -> None:
+    def _by_earlier_ranks(self, told: Sequence[ev.Received]) -> list[ev.Received]:
+        """Let what members tell be of the ranks that they had, before others were lost."""
+        generation = self._membership.generation
+        before = generation.members if generation is not None else ()
+        named = [(each, self._membership.ranks[each.rank]) for each in told]
+        return [replace(each, rank=before.index(number)) for each, number in named if number in before]
+
+    def _take_late(self, told: Sequence[ev.Received]) -> None:
         """Take in what ranks told of the generation that has ended: the newest state may be known only by that."""
         if (progress := self._progress) is None:
             return
-        for each in loss.late:
-            self._requests.say(*progress.take(each))
+        for each in told:
+            news = progress.take(each)
+            self._requests.say(*news)
+            self._training.hear_late(news)
             self._protection.note(each.rank, each.message)
 
     def _last_file(self) -> Flow:
