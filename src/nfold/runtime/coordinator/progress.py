@@ -121,7 +121,7 @@ class Progress:
         Args:
             step: of them, up to `countable`.
         """
-        done = []
+        done: list[cmd.Command] = []
         while self.done < step:
             reports = self._reports.setdefault(self.done, {})
             longest_s = max((report["parts"].step_s for report in reports.values()), default=self._step_s or 0.0)
