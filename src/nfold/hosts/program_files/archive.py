@@ -135,7 +135,7 @@ def _add(tar: tarfile.TarFile, path: Path, folder: Path) -> None:
 
 
 def _check_size(folder: Path, files: Sequence[Path]) -> None:
-    weights = {path: path.stat().st_size for path in files if path.exists()}
+    weights = {path: os.stat(path).st_size if path.exists() else 0 for path in files}
     total = sum(weights.values())
     if total <= MOST_BYTES and len(files) <= MOST_FILES:
         return

@@ -255,7 +255,7 @@ class Finished:
     is_time_up: bool = False
     """It was interrupted because its time was over."""
     is_terminated: bool = False
-    """It was interrupted by SIGTERM."""
+    """It was interrupted by SIGTERM, or since too few hosts were left: the same command may go on later."""
     staleness: dict[str, int] = field(default_factory=dict)
     """Of an asynchronous run: gradients by how many updates old they were when they were applied."""
 

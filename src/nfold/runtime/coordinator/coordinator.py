@@ -270,7 +270,7 @@ class Coordinator:
         late, self._late = self._late, []
         gone = (each for each in before if each not in self._membership.ranks)
         released: list[cmd.ToShell] = [cmd.LetGo(each, is_lost=each in lost) for each in gone]
-        return released + self._resume(lambda: self._flow.throw(RanksLost(hosts, late)))
+        return released + self._resume(lambda: self._flow.throw(RanksLost(hosts, before, late)))
 
     # The job, in order
 

@@ -75,6 +75,7 @@ class Training:
         self._gathers = 0
         self._short_since_s: float | None = None
         """When it was first seen that too few ranks are left."""
+        self._keeps_while_waiting = False
         self._interrupted = self._time_is_up = self._is_terminated = False
 
     def play(
@@ -108,7 +109,9 @@ class Training:
                 self._time_is_up and progress.done > self._run_steps.first_step
             ):  # who goes on gets somewhere, however often
                 self._interrupted = True
-            if generation_end.is_last:  # their managers want them to end, and the run can go on with others
+            if (
+                generation_end.is_last and not self._interrupted
+            ):  # their managers want them to end, and the run can go on with others
                 self._interrupted = self._is_terminated = True
             stop = min(self._next_stop(granted), allowed, progress.done + progress.window())
             is_ending = self._interrupted or generation_end.is_due
@@ -132,8 +135,9 @@ class Training:
             commands += self._hear_wish(event, granted, ranks, progress)
             if isinstance(event, ev.ClockTick):
                 commands += self._wait_for_others(event.now_s, generation_end.num_lacking)
-                if commands and not self._interrupted and self._may_keep(progress):
+                if self._keeps_while_waiting and not halting.is_open and self._may_keep(progress):
                     commands.append(self._keeping(granted, ranks, progress))  # nobody else has it
+                    self._keeps_while_waiting = False
             if isinstance(event, ev.Received):
                 news = [*progress.take(event), *reprobing.take(event, granted)]
                 commands += news
@@ -180,7 +184,8 @@ class Training:
         if self._short_since_s is None:
             self._short_since_s = now_s
             lacking, limit = count(num_lacking, "host"), seconds(self._settings.waits_s)
-            bring = "nfold scale, nfold join or their manager bring one"
+            self._keeps_while_waiting = True
+            bring = "nfold scale, nfold join, their manager or a fault brings one"
             return [cmd.Noted(f"waiting for {lacking} more (--nodes {self._settings.hosts}), {limit} at most: {bring}")]
         if now_s - self._short_since_s < self._settings.waits_s or self._interrupted:
             return []
@@ -236,7 +241,9 @@ class Training:
             self._owed_model = None
         self._owed = step if (step, "evaluated") in lacked else None
         gone = sorted(at for at, kind in lacked if kind == "evaluated" and at < step)
-        self._requests.say(*(cmd.Noted(f"note: what was evaluated after step {at} is lost with it") for at in gone))
+        self._requests.say(
+            *(cmd.Noted(f"note: what was evaluated after step {at} is lost with the host") for at in gone)
+        )
         self._owed_checkpoint = step if (step, "checkpoint") in lacked else None
 
     def hear_late(self, news: Sequence[cmd.Command]) -> None:

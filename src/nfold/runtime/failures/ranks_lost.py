@@ -9,10 +9,11 @@ from nfold.runtime.control import events as ev
 class RanksLost(NfoldError):
     """Some ranks are lost, and those that are left have their numbers already."""
 
-    def __init__(self, hosts: tuple[str, ...], late: Sequence[ev.Received] = ()) -> None:
+    def __init__(self, hosts: tuple[str, ...], members: tuple[int, ...] = (), late: Sequence[ev.Received] = ()) -> None:
         """Args:
         hosts: of those that are lost.
-        late: what ranks of the generation told of their steps while all had their say about its end.
+        members: by the rank that each had before.
+        late: what ranks of then told of their training while all had their say about its end.
         """
         super().__init__(f"{', '.join(hosts)} lost")
-        self.hosts, self.late = hosts, tuple(late)
+        self.hosts, self.members, self.late = hosts, members, tuple(late)

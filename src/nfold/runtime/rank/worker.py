@@ -156,7 +156,7 @@ class Worker:
                 self._report_failure(error)
             self._leave_generation()
             return False
-        return self._doing == "finish"
+        return self._doing == "finish" and not self._abandoned.is_set()
 
     def _obey(self, order: Message) -> None:
         match order["do"]:

@@ -69,12 +69,14 @@ class JobRecorder:
         self.unkept = ""
         """Why the run cannot be resumed, where that showed while it trained."""
         self.is_stopped = self.is_terminated = False
-        """Whether its time was over before its last step; whether SIGTERM ended it."""
+        """Whether its time was over before its last step; whether SIGTERM ended it, or too few hosts."""
         self._history_writer = HistoryWriter(self.outcome.history, folder, clock)
         self._member_ledger = MemberLedger(clock)
         self._step: StepInfo | None = None
         """The last one, with what is known of it."""
         self._planned: cmd.Planned | None = None
+        self._unbegun: cmd.Replanned | None = None
+        """The last other plan, of which no step was played: what is said of the run is of the one before."""
         self._is_saved = False
         self._telling = threading.RLock()
         """The observer is told things by the thread of the faults too."""
@@ -140,6 +142,7 @@ class JobRecorder:
         elif isinstance(happening, cmd.Settled):
             self.write_history()  # so that the loop reads what it is told
         elif isinstance(happening, cmd.Sampled):
+            self._follow()
             self.outcome.samples.keep(happening.samples)
         elif isinstance(happening, cmd.LinksChanged):
             self.outcome.changes.append((happening, self._history_writer.session_s))
@@ -174,13 +177,18 @@ class JobRecorder:
             self._go_back(other.next_step, again)
         assert self._planned is not None, "another plan follows a first one"
         self._planned = replace(self._planned, known=other.known, plan=other.plan, first_step=other.next_step)
-        if other.next_step < self.outcome.total_steps:  # else what was played is all that there is to tell of
-            self.outcome.begin_anew(other.known, other.plan)
-        if other.num_lacking:
-            self.note(f"{', '.join((*other.turnover.lost, *other.turnover.left))} gone: too few are left to train")
+        self._unbegun = other
+        if other.num_lacking and (gone := (*other.turnover.lost, *other.turnover.left)):
+            self.note(f"{', '.join(gone)} gone: too few are left to train")
         self._is_saved = False
         self._save_plan()
         self._observer.planned(self._planned, None)
+
+    def _follow(self) -> None:
+        """Note that ranks play the other plan."""
+        if self._unbegun is not None:
+            self.outcome.begin_anew(self._unbegun.known, self._unbegun.plan)
+            self._unbegun = None
 
     def _go_back(self, step: int, again: int) -> None:
         """Forget the steps after one, which are played again."""
@@ -224,6 +232,7 @@ class JobRecorder:
     def _take_step(self, done: cmd.StepDone) -> None:
         self._save_plan()
         outcome = self.outcome
+        self._follow()
         step_s = step_duration(done.parts)
         outcome.last_step = done.step + 1
         outcome.parts.keep(done.parts)

@@ -112,14 +112,14 @@ class Succession:
                 known, builds = yield from self._regrouping.follow(generation_end, self._as_seen(ready), done)
                 beginning = Beginning(known, ended, done, builds)
             except RanksLost as error:
+                self._take_late([*self._requests.late, *error.late], error.members)
                 loss = error if loss is None else RanksLost((*loss.hosts, *error.hosts))
 
     def _without(self, loss: RanksLost, beginning: Beginning, ready: Ready) -> Flow:
         """Go back to what was kept last, with those who are left; return what they begin with."""
         ranks = tuple(range(len(self._membership.ranks)))
-        self._take_late(loss.late)
         yield from self._generations.sever(ranks)
-        self._take_late(self._by_earlier_ranks(self._requests.late))
+        self._take_late(self._requests.late, self._membership.ranks)
         self._note_kept()
         progress, chunks = self._progress, plan_of(beginning.known).chunks
         done = max(beginning.next_step, progress.done if progress is not None else 0)
@@ -142,27 +142,30 @@ class Succession:
         known, builds = yield from self._regrouping.without(turnover, known, self._as_seen(ready), step)
         return Beginning(known, header, step, builds)
 
-    def _by_earlier_ranks(self, told: Sequence[ev.Received]) -> list[ev.Received]:
-        """Let what members tell be of the ranks that they had, before others were lost."""
-        generation = self._membership.generation
-        before = generation.members if generation is not None else ()
-        named = [(each, self._membership.ranks[each.rank]) for each in told]
-        return [replace(each, rank=before.index(number)) for each, number in named if number in before]
+    def _take_late(self, told: Sequence[ev.Received], members: tuple[int, ...]) -> None:
+        """Take in what ranks told of the generation that has ended: the newest state may be known only by that.
 
-    def _take_late(self, told: Sequence[ev.Received]) -> None:
-        """Take in what ranks told of the generation that has ended: the newest state may be known only by that."""
-        if (progress := self._progress) is None:
+        Args:
+            told: by the ranks that members had then.
+            members: by these.
+        """
+        progress, generation = self._progress, self._membership.generation
+        if progress is None or generation is None:
             return
         for each in told:
-            news = progress.take(each)
+            if (number := members[each.rank]) not in generation.members:
+                continue
+            by_earlier_rank = replace(each, rank=generation.members.index(number))
+            news = progress.take(by_earlier_rank)
             self._requests.say(*news)
             self._training.hear_late(news)
-            self._protection.note(each.rank, each.message)
+            self._protection.note(by_earlier_rank.rank, each.message)
 
     def _last_file(self) -> Flow:
         """Return header and steps of the checkpoint that was kept last; without one, of what the run began with."""
         if self._kept > self._file[1]:
-            self._file = (yield from self._training.take_state()), self._kept
+            unsaid = self._requests.take_unsaid()  # it may be that checkpoint which came last
+            self._file = (yield from self._training.take_state(unsaid)), self._kept
         return self._file
 
     def _as_seen(self, ready: Ready) -> Ready:
