@@ -164,7 +164,7 @@ def test_a_host_is_lost_and_no_step_with_it_and_one_whose_rank_alone_is_lost_joi
     run = OnHosts(tmp_path, on="local", nodes="1:3", checkpoint_every=4)
     run.until_noted(r"local-\d has joined: \d ranks? train", times=2)
     run.train(5)
-    joined = sum("local-1 has joined" in note for note in run.told.notes)
+    joined = sum("local-1 has joined: 3 ranks" in note for note in run.told.notes)
     os.kill(run.agents()["local-1"] if at_once == "agent" else run.ranks()["local-1"], signal.SIGKILL)
     lost = run.until_noted("local-1 is lost")
     assert re.search(r"2 ranks train from step \d+ on, from the step under way", lost)
