@@ -5,7 +5,7 @@ import re
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -55,16 +55,21 @@ def test_hosts_that_were_taken_away_are_replaced(hosts):
     assert log.count(f"another host of {hosts.way.title} is asked for in place of ") == 2
 
 
+def scaled(hosts: Hosts, asked: str) -> Any:
+    """What `nfold scale` says, while the run goes on."""
+    return hosts.shell.ended(hosts.shell.start("scale", "runs/steady-1", asked), 60.0)
+
+
 @pytest.mark.parametrize("hosts", ["local", "ssh", "slurm", "yarn", "ray"], indirect=True)
 def test_a_host_is_given_back_and_asked_for_again(hosts):
     job = hosts.start("train", "steady.py", "--strategy", "ring", "--checkpoint-every", "50")
     hear(job, r"has joined: 2 ranks train")
-    assert hosts.shell.run("scale", "runs/steady-1", "1").out.endswith("to leave after the step under way\n")
+    assert scaled(hosts, "1").out.endswith("to leave after the step under way.\n")
     hear(job, r"has left: 1 rank trains")
-    again = hosts.shell.run("scale", "runs/steady-1", "2")
+    again = scaled(hosts, "2")
     if hosts.name == "ssh":
         assert "lists 2 hosts, and 3 are asked for" in again.out + again.err
     else:
-        assert again.out == "1 more host asked for; each takes part when it is there\n"
+        assert again.out.endswith(": 1 more host asked for; each takes part when it is there.\n")
         hear(job, r"has joined: 2 ranks train")
     hosts.end(job)
