@@ -33,13 +33,19 @@ class Rows(RunDatabase):
         self.written.release()
 
 
-def test_a_row_is_written_now_and_then_and_at_the_end(tmp_path):
-    rows, now = Rows(tmp_path / "runs.sqlite3"), [0.0]
-    publisher = Publisher(rows, RunFolder(tmp_path), pytest.fail, clock=lambda: now[0], now=lambda: 5.0)
+def at_step_1(folder):
+    """A run whose row was written just before its first step, and a clock that the test sets."""
+    rows, now = Rows(folder / "runs.sqlite3"), [0.0]
+    publisher = Publisher(rows, RunFolder(folder), pytest.fail, clock=lambda: now[0], now=lambda: 5.0)
     publisher.begin(RUN, STATE, goes_on=False)
     assert rows.written.acquire(timeout=10)
     publisher.show(replace(RUN, step=1), STATE)
     assert not rows.written.acquire(timeout=0.05), "too early for another fsync"
+    return rows, now, publisher
+
+
+def test_a_row_is_written_now_and_then_and_at_the_end(tmp_path):
+    rows, now, publisher = at_step_1(tmp_path)
     now[0] = LISTED_S
     publisher.show(replace(RUN, step=2), STATE)
     assert rows.written.acquire(timeout=10)
@@ -50,12 +56,7 @@ def test_a_row_is_written_now_and_then_and_at_the_end(tmp_path):
 
 def test_the_last_step_before_a_long_wait_is_listed_though_nothing_follows(tmp_path, monkeypatch):
     monkeypatch.setattr(publisher_module, "LISTED_S", 0.01)
-    rows, now = Rows(tmp_path / "runs.sqlite3"), [0.0]
-    publisher = Publisher(rows, RunFolder(tmp_path), pytest.fail, clock=lambda: now[0], now=lambda: 5.0)
-    publisher.begin(RUN, STATE, goes_on=False)
-    assert rows.written.acquire(timeout=10)
-    publisher.show(replace(RUN, step=1), STATE)
-    assert not rows.written.acquire(timeout=0.05), "too early for another fsync"
+    rows, now, publisher = at_step_1(tmp_path)
     now[0] = 1.0
     assert rows.written.acquire(timeout=10)
     assert [run.step for run in rows.runs()] == [1]

@@ -109,10 +109,8 @@ class Training:
                 self._time_is_up and progress.done > self._run_steps.first_step
             ):  # who goes on gets somewhere, however often
                 self._interrupted = True
-            if (
-                generation_end.is_last and not self._interrupted
-            ):  # their managers want them to end, and the run can go on with others
-                self._interrupted = self._is_terminated = True
+            if generation_end.is_last and not self._interrupted:
+                self._interrupted = self._is_terminated = True  # whoever starts it again goes on with other hosts
             stop = min(self._next_stop(granted), allowed, progress.done + progress.window())
             is_ending = self._interrupted or generation_end.is_due
             is_held = is_ending or halting.is_open or reprobing.is_open or self._waits_for_best(progress)
