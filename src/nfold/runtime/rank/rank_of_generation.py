@@ -31,6 +31,7 @@ from nfold.runtime.rank.sample_moving import SampleMoving
 from nfold.runtime.rank.snapshots_of_rank import SnapshotsOfRank
 from nfold.runtime.rank.state_delivery import collect_from, send_file, usage_of
 from nfold.runtime.rank.state_handing import StateHanding
+from nfold.runtime.step.built_model import BuiltModel, Part
 from nfold.runtime.step.replica import Replica
 from nfold.transport.generations.generation_transport import GenerationTransport
 
@@ -136,8 +137,13 @@ class Rank:
         if self._commits and isinstance(replica, Replica) and self.number in replica.plan.placement.working:
             self._state_handing.hold_whole(replica, self._next_step)
 
+    def keep_new(self) -> None:
+        """Keep what was built and not trained, for a generation that gives this process the same part."""
+        if isinstance(self._replica, Replica):
+            self._process.kept_model.keep(self._replica.built, None)
+
     def close(self) -> None:
-        """Free the model and the buffers, whatever is under way."""
+        """Free the model and the buffers, whatever is under way; a model that the process keeps stays."""
         self._process.reporter.forget()
         self._snapshots.close()
         self._sample_moving.close()
@@ -162,25 +168,30 @@ class Rank:
         self._last_step, self._commits = order["total_steps"], order["commits"]
         plan = codec.decode(Plan, order["plan"])
         torch.set_num_threads(plan.threads[self.number])
-        if process.owns_process:
-            settle()
         limit_unsent(self.transport, plan.nodes, order["unsent_bytes"])
-        graph = codec.decode(ModelGraph, order["graph"])
+        graph = process.kept.graph(order["graph"])
         own = RankSchedule.from_document(order["schedule"])
+        part = Part.of(self.number, process.the_program, graph, plan, own)
         self._sample_moving.begin_beside(order)
+        held = self._state_handing.begun
         with LOCK:  # capture changes torch for the whole process while it traces: no other thread may build then
+            built = process.kept_model.take(part, held.label if held is not None else None, checkpoint)
+            is_anew = built is None
+            if is_anew and process.owns_process:
+                settle()
             placed = tuple(codec.decode(PlacedRun, each) for each in order["placed"])
-            self._replica = self._build(plan, own, graph, checkpoint, placed)
+            self._replica = self._build(plan, own, graph, checkpoint, built, placed)
             dataset = process.datasets["train"]
             self._own_weights = OwnWeights(process.the_program, self._replica.model, dataset, graph)
         self._state_bytes += self._state_handing.end_reading()
-        replica = self._replica
-        begun = (
-            None
-            if isinstance(replica, AsynchronousReplica)
-            else self._snapshots.begin(order["protect"], replica, self._next_step, self._state_handing.begun)
-        )
-        if process.owns_process:
+        if is_anew:
+            process.memory.let_live_last()
+        replica, begun = self._replica, None
+        if isinstance(replica, Replica):
+            snapshots = (order["protect"], replica, self._next_step, held)
+            begun = self._snapshots.begin(*snapshots, commits=self._commits)
+        self._state_handing.begun = None
+        if is_anew and process.owns_process:
             settle()
         self._built_s, self._built_cpu_s = process.clock(), time.process_time()
         notes = list(self._replica.take_notes())
@@ -194,6 +205,7 @@ class Rank:
         own: RankSchedule,
         graph: ModelGraph,
         checkpoint: Checkpoint | None,
+        built: BuiltModel | None,
         placed: tuple[PlacedRun, ...],
     ) -> Replica | AsynchronousReplica:
         process = self._process
@@ -211,6 +223,7 @@ class Rank:
         if plan.asynchrony is None:
             return Replica(
                 *place,
+                built=built,
                 last_step=self._last_step,
                 measures=process.measures,
                 placed=placed,
@@ -261,8 +274,9 @@ class Rank:
 
     def _forget_states(self) -> None:
         """Let go of states that nobody goes back to: all ranks have built, or train on."""
+        self._process.kept_model.forget()
         if self._snapshots.are_kept:
-            self._process.memory.drop_live(self.transport.number)
+            self._process.memory.drop_live()
         else:
             self._process.memory.clear()
 

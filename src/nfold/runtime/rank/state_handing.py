@@ -25,9 +25,15 @@ class StateHanding:
         """What this process held of the state that its generation began with; None: that has a file."""
 
     def hold(self, replica: Replica, step: int) -> Message:
-        """Hold what the replica has after so many steps, until it trains again; return what the coordinator is told."""
-        state = live_state((self._transport.number, step), self._process.member, replica.held(is_checked=True))
+        """Hold what the replica has after so many steps, until it trains again; return what the coordinator is told.
+
+        Its model is kept too, unless ranks may have changed theirs in ways of their own.
+        """
+        label = (self._transport.number, step)
+        state = live_state(label, self._process.member, replica.held(is_checked=True))
         self._process.memory.put(state)
+        if replica.is_changed_by_updates_alone:
+            self._process.kept_model.keep(replica.built, label)
         return {"is": "holdings", **(state.told or {})}
 
     def hold_whole(self, replica: Replica, step: int) -> None:
