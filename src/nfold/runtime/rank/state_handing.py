@@ -41,11 +41,16 @@ class StateHanding:
 
         Nothing is held where that step may have changed the model before it was committed.
         """
-        if replica.is_changed_by_updates_alone:
-            offer = replica.held(is_checked=False)
-            if not offer.facts[UNKEPT]:
-                label = (self._transport.number, step)
-                self._process.memory.put(live_state(label, self._process.member, offer, is_whole=True))
+        if not replica.is_changed_by_updates_alone:
+            return
+        label = (self._transport.number, step)
+        if (held := self._process.memory.get(label)) is not None and held.is_live:
+            assert held.told is not None, "it is this rank's own"
+            held.is_whole = not held.told["facts"][UNKEPT]  # nobody has trained since
+            return
+        offer = replica.held(is_checked=False)
+        if not offer.facts[UNKEPT]:
+            self._process.memory.put(live_state(label, self._process.member, offer, is_whole=True))
 
     def hand(self, order: Message) -> Message:
         """Give to those who stay, or take from those who leave; return what the coordinator is told."""
