@@ -138,9 +138,8 @@ class Rank:
             self._state_handing.hold_whole(replica, self._next_step)
 
     def keep_new(self) -> None:
-        """Keep what was built and not trained, for a generation that gives this process the same part."""
-        if isinstance(self._replica, Replica):
-            self._process.kept_model.keep(self._replica.built, None)
+        """Keep what was built and never trained."""
+        self._state_handing.keep_model(self._replica, self._own_weights, None)
 
     def close(self) -> None:
         """Free the model and the buffers, whatever is under way; a model that the process keeps stays."""
@@ -173,9 +172,8 @@ class Rank:
         own = RankSchedule.from_document(order["schedule"])
         part = Part.of(self.number, process.the_program, graph, plan, own)
         self._sample_moving.begin_beside(order)
-        held = self._state_handing.begun
         with LOCK:  # capture changes torch for the whole process while it traces: no other thread may build then
-            built = process.kept_model.take(part, held.label if held is not None else None, checkpoint)
+            built = self._state_handing.kept_model(part, checkpoint)
             is_anew = built is None
             if is_anew and process.owns_process:
                 settle()
@@ -186,11 +184,10 @@ class Rank:
         self._state_bytes += self._state_handing.end_reading()
         if is_anew:
             process.memory.let_live_last()
-        replica, begun = self._replica, None
+        replica, held, begun = self._replica, self._state_handing.take_begun(), None
         if isinstance(replica, Replica):
             snapshots = (order["protect"], replica, self._next_step, held)
             begun = self._snapshots.begin(*snapshots, commits=self._commits)
-        self._state_handing.begun = None
         if is_anew and process.owns_process:
             settle()
         self._built_s, self._built_cpu_s = process.clock(), time.process_time()
@@ -350,7 +347,7 @@ class Rank:
         self.pause()
         self._snapshots.rest()
         assert isinstance(self._replica, Replica), "asynchronous plans hand their state over in a checkpoint"
-        self._process.channel.send(self._state_handing.hold(self._replica, self._next_step))
+        self._process.channel.send(self._state_handing.hold(self._replica, self._own_weights, self._next_step))
 
     def _do_hand(self, order: Message, _: bytes) -> None:
         self._process.channel.send(self._state_handing.hand(order))
