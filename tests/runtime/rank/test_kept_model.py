@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from elastic import CHUNKS, Elastic
-from harness import CPU, difference, graph_of, make_plan, plain_loop
+from harness import CPU, difference, graph_of, make_plan, plain_loop, play, read_checkpoint
 from nets import adamw, program
 from torch import nn
 
@@ -139,9 +139,10 @@ def built_for(mine: Program, strategy: str, workers: int, kept: KeptModel, state
     graph = wishes.pop("graph", None) or graph_of(mine)
     plan = make_plan(mine, graph, strategy, workers, 0, wishes.pop("chunks", CHUNKS))
     own = rank_schedules(plan, graph)[0]
-    built = kept.take(Part.of(0, mine, graph, plan, own), state, None)
+    checkpoint = wishes.pop("checkpoint", None)
+    built = kept.take(Part.of(0, mine, graph, plan, own), state, checkpoint)
     given = (0, mine, mine.train_data(), graph, plan, own, alone(0, plan.world_size))
-    return Replica(*given, device=CPU, last_step=9, built=built)
+    return Replica(*given, device=CPU, last_step=9, built=built, checkpoint=checkpoint)
 
 
 @pytest.mark.parametrize(
@@ -182,3 +183,26 @@ def test_a_closed_rank_leaves_nothing_on_the_model_that_is_kept():
         replica.close()
         kept.keep(replica.built, STATE)
     assert hooks[0] == hooks[1] == hooks[2] > 0
+
+
+def test_what_was_built_before_it_was_needed_takes_all_of_the_state():
+    mine, kept, graph = rich(), KeptModel(), graph_of(rich())
+    played = play(mine, graph, make_plan(mine, graph, "ring", 2, 0, CHUNKS), 3)
+    assert played.checkpoint is not None
+    checkpoint = read_checkpoint(played.checkpoint)
+    new = built_for(mine, "ring", 2, kept, None, graph=graph)
+    new.close()
+    kept.keep(new.built, None)
+    later = built_for(mine, "ring", 3, kept, STATE, graph=graph, checkpoint=checkpoint)
+    anew = built_for(mine, "ring", 3, kept, STATE, graph=graph, checkpoint=checkpoint)
+    assert later.built is new.built is not anew.built
+    one, other = (each.held(is_checked=False) for each in (later, anew))
+    assert [part.described for part in one.parts] == [part.described for part in other.parts]
+    assert any(part.name.startswith("average.") for part in one.parts)
+    for part, same in zip((*one.parts, *one.rest), (*other.parts, *other.rest), strict=True):
+        assert torch.equal(part.values, same.values), part.name
+    updaters = (*later.built.updaters.values(), *anew.built.updaters.values())
+    rates = {group["lr"] for each in updaters for group in each._optimizer.param_groups}
+    assert rates == {pytest.approx(1e-3 * 0.9**3)}
+    later.close()
+    anew.close()
