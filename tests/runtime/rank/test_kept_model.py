@@ -202,7 +202,7 @@ def test_what_was_built_before_it_was_needed_takes_all_of_the_state():
     for part, same in zip((*one.parts, *one.rest), (*other.parts, *other.rest), strict=True):
         assert torch.equal(part.values, same.values), part.name
     updaters = (*later.built.updaters.values(), *anew.built.updaters.values())
-    rates = {group["lr"] for each in updaters for group in each._optimizer.param_groups}
-    assert rates == {pytest.approx(1e-3 * 0.9**3)}
+    (rate,) = {group["lr"] for each in updaters for group in each._optimizer.param_groups}
+    assert rate == pytest.approx(1e-3 * 0.9**3)
     later.close()
     anew.close()
