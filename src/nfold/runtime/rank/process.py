@@ -52,6 +52,7 @@ class Process:
     """What it holds of the training's state for the generation that follows."""
     kept: KeptProgram = field(default_factory=KeptProgram)
     kept_model: KeptModel = field(default_factory=KeptModel)
+    """Its model, while no generation trains it."""
 
     @property
     def the_program(self) -> Program:

@@ -15,7 +15,7 @@ from nfold.core.plan import Plan
 from nfold.core.residency import PlacedRun
 from nfold.core.schedule import RankSchedule
 from nfold.errors import InternalError, TransportError
-from nfold.machine.resident_memory import settle
+from nfold.machine.resident_memory import forget_peak, settle
 from nfold.machine.system_sampler import Kernel, SystemSampler
 from nfold.planning.costs.read_ahead import chunks_read
 from nfold.planning.operator_parts.splitting import split_graph
@@ -188,8 +188,8 @@ class Rank:
         if isinstance(replica, Replica):
             snapshots = (order["protect"], replica, self._next_step, held)
             begun = self._snapshots.begin(*snapshots, commits=self._commits)
-        if is_anew and process.owns_process:
-            settle()
+        if process.owns_process:
+            (settle if is_anew else forget_peak)()
         self._built_s, self._built_cpu_s = process.clock(), time.process_time()
         notes = list(self._replica.take_notes())
         told = {"kept": self._replica.kept, "notes": notes, "seconds": self._built_s - begin_s, "snapshot": begun}
