@@ -206,3 +206,18 @@ def test_a_host_that_has_gone_before_its_member_is_started_ends_nothing():
     launcher.start = start
     assert hear_of_a_host(control_server, launcher) == ev.MembersChanged()
     assert control_server.forgotten == [1], "nobody may come with its number"
+
+
+def test_another_plan_is_written_down_once_ranks_build_their_parts_of_it():
+    """Or before the run ends; nobody waits for an order until a disk has it."""
+    server, events = Server(), queue.SimpleQueue()
+    session = Session(None, Launcher(None, None), server, events, world_size=1, token="t", log=lambda text: None)
+    connect, build = (cmd.Send((0,), {"do": do}) for do in ("connect", "build"))
+    plan, note = cmd.Replanned(None, None, 3), cmd.Noted("who comes")
+    assert session._orders_first([note, plan, connect]) == [connect, note]
+    assert session._orders_first([]) == []
+    assert session._orders_first([note, build]) == [build, plan, note]
+    assert session._orders_first([note, plan, build]) == [build, note, plan]
+    assert session._orders_first([note, build]) == [note, build]
+    session._orders_first([plan])
+    assert session._orders_first([cmd.Failed(RuntimeError())])[0] == plan

@@ -57,25 +57,20 @@ class StateReading:
             return own
         found = bytearray(stop - start)
         messages: list[int] = []
-        arriving: list[tuple[slice, bytearray]] = []
         position = start
         while position < stop:
             source = self._source_of(position)
             end = min(stop, source.end)
-            where = slice(position - start, end - start)
+            where = memoryview(found)[position - start : end - start]
             first = source.start + (position - source.begin) // source.item_bytes
             last = first + (end - position) // source.item_bytes
             if source.rank == self._rank:
-                found[where] = self._own.read(source.piece, first, last)
+                where[:] = self._own.read(source.piece, first, last)
             else:
-                into = bytearray(end - position)
-                messages += self._ask(source, first, last, into)
-                arriving.append((where, into))
+                messages += self._ask(source, first, last, where)
+                self.received_bytes += len(where)
             position = end
         self._exchange.wait(messages)
-        for where, into in arriving:
-            found[where] = into
-            self.received_bytes += len(into)
         return found
 
     def _own_range(self, start: int, stop: int) -> memoryview | None:
@@ -94,7 +89,7 @@ class StateReading:
             raise InternalError(f"nobody has byte {position} of the state")
         return source
 
-    def _ask(self, source: Source, first: int, last: int, into: bytearray) -> tuple[int, int]:
+    def _ask(self, source: Source, first: int, last: int, into: memoryview) -> tuple[int, int]:
         tag = question_tag(self._asked[source.rank])
         self._asked[source.rank] += 1
         answer = self._exchange.receive(source.rank, tag + 1, into)
