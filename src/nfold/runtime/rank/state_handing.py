@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from nfold.errors import InternalError
+from nfold.runtime.asynchronous.asynchronous_replica import AsynchronousReplica
 from nfold.runtime.checkpoint.checkpoint_format import Checkpoint
 from nfold.runtime.checkpoint.joined_facts import UNKEPT
 from nfold.runtime.control.channel import Message
@@ -24,7 +25,7 @@ class StateHanding:
         self.begun: HeldState | None = None
         """What this process held of the state that its generation began with; None: that has a file."""
 
-    def hold(self, replica: Replica, step: int) -> Message:
+    def hold(self, replica: Replica | AsynchronousReplica, step: int) -> Message:
         """Hold what the replica has after so many steps, until it trains again; return what the coordinator is told."""
         state = live_state((self._transport.number, step), self._process.member, replica.held(is_checked=True))
         self._process.memory.put(state)
