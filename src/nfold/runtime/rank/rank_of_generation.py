@@ -360,7 +360,7 @@ class Rank:
     def _part(self) -> None:
         """Come to rest for good."""
         self.pause()
-        self._snapshots.close()  # buddies may have ended by now
+        self._snapshots.part()
         self._sample_moving.rest()
         if isinstance(self._replica, AsynchronousReplica):
             self._replica.end()

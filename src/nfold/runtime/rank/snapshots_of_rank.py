@@ -35,7 +35,8 @@ class SnapshotsOfRank:
         """Of what follows: one thread may take a snapshot while another one changes who is given it."""
         self._senders: list[Sender] = []
         self._parted: list[Sender] = []
-        """Those that have what they give no more."""
+        """Those that are given nothing more."""
+        self._receivers: list[Receiver] = []
         self._rows: list[Any] | None = None
         self._sent_at: int | None = None
         """Steps of the last snapshot that was sent and not waited for."""
@@ -74,15 +75,14 @@ class SnapshotsOfRank:
         shipments, rate = list(map(Shipment.from_row, order["shipments"])), order["bytes_per_s"]
         for shipment in shipments:
             if shipment.target == self._transport.rank:
-                Receiver(self._transport, shipment, self._process.memory)
+                self._receivers.append(Receiver(self._transport, shipment, self._process.memory))
+        own = [shipment for shipment in shipments if shipment.source == self._transport.rank]
         with self._lock:
             self._every, self._lag = order["every"] if self._every else 0, order["lag"]
             before, self._sent_at = self._senders, None
-            self._senders = [
-                Sender(self._transport, shipment, rate, failed)
-                for shipment in shipments
-                if shipment.source == self._transport.rank and self._has(shipment)
-            ]
+            new = [(Sender(self._transport, each, rate, failed), self._has(each)) for each in own]
+            self._senders = [sender for sender, has in new if has]
+            before += [sender for sender, has in new if not has]
             self._parted += before
         self._end(before)
 
@@ -158,15 +158,25 @@ class SnapshotsOfRank:
         Raises:
             TransportError: one is lost.
         """
-        self._end(self._part())
+        self._end(self._take_senders())
+
+    def part(self) -> None:
+        """As `rest`, and wait until others give this rank nothing more: then it may leave.
+
+        Raises:
+            TransportError: one is lost.
+        """
+        self.rest()
+        for receiver in self._receivers:
+            receiver.wait()
 
     def close(self) -> None:
         """Give nothing more, whatever is on its way."""
-        self._part()
+        self._take_senders()
         for sender in self._parted:
             sender.close()
 
-    def _part(self) -> list[Sender]:
+    def _take_senders(self) -> list[Sender]:
         """Give nobody what is taken from now on; return who was given it."""
         with self._lock:
             before, self._senders, self._sent_at = self._senders, [], None
@@ -200,7 +210,7 @@ class SnapshotsOfRank:
             changed = None if rows == self._rows else rows
             self._rows = rows
         if changed is not None:  # the coordinator says what there is to give now
-            for sender in self._part():
+            for sender in self._take_senders():
                 sender.no_more()
         return {"rows": changed, "facts": facts, "seconds": seconds}
 

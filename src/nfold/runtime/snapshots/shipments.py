@@ -177,8 +177,27 @@ class Receiver:
         self._transport, self._shipment, self._memory = transport, shipment, memory
         self._count = self._left = 0
         """Of messages so far; parts of the snapshot under way that have not come."""
-        self._lock = threading.Lock()
+        self._lock, self._changed = threading.Lock(), threading.Condition()
+        self._is_over = False
+        self._failure: TransportError | None = None
         self._await_header()
+
+    def wait(self) -> None:
+        """Wait until the sender has said that no more come: before that, who leaves would seem lost to it.
+
+        Raises:
+            TransportError: it is lost.
+        """
+        self._transport.on_failure_too(self._fail)
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_over or self._failure is not None)
+            if not self._is_over and self._failure is not None:
+                raise self._failure
+
+    def _fail(self, error: TransportError) -> None:
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
 
     def _await_header(self) -> None:
         header, count = bytearray(_HEADER.size), self._count
@@ -187,6 +206,9 @@ class Receiver:
     def _take_header(self, header: bytearray, count: int) -> None:
         (step,) = _HEADER.unpack(header)
         if step == _NO_MORE:
+            with self._changed:
+                self._is_over = True
+                self._changed.notify_all()
             return
         pieces: dict[Piece, StatePart] = {}
         parts: list[memoryview] = []

@@ -60,3 +60,24 @@ def test_no_step_is_lost_where_each_rank_has_the_whole_state(tmp_path, monkeypat
     assert (loss.kind, loss.again_from, loss.steps_again) == ("loss", "the step under way", 0)
     assert [line["step"] for line in run.folder.history()] == list(range(1, run.step + 1))
     assert difference(trained, plain_loop(program("residual"), run.step, CHUNKS).state_dict()) <= 1e-9
+
+
+@pytest.mark.parametrize("strategy", ["ssp", "ps-async"])
+@pytest.mark.parametrize("killed", [0, 1])
+def test_who_is_killed_in_an_asynchronous_run_takes_few_steps_along(tmp_path, strategy, killed):
+    """A worker with its shard, at any moment; without staleness the result is that of one device."""
+    staleness = {"staleness": 0} if strategy == "ssp" else {}
+    wishes = {"workers": 3, "strategy": strategy, "protect": MOST, **staleness}
+    run = Elastic(program("residual"), tmp_path / "run", may_lose=True, **wishes)
+    run.train(3 * MOST)
+    run.kill(killed)
+    run.until_planned(2)
+    run.train(MOST)
+    trained = run.end().state_dict()
+    (loss,) = run.folder.events()
+    assert (loss.kind, loss.again_from) == ("loss", "a snapshot")
+    assert loss.steps_again <= MOST
+    assert [line["step"] for line in run.folder.history()] == list(range(1, run.step + 1))
+    assert all(tensor.isfinite().all() for tensor in trained.values())
+    if staleness:
+        assert difference(trained, plain_loop(program("residual"), run.step, CHUNKS).state_dict()) <= 1e-9
