@@ -10,9 +10,9 @@ from typing import Protocol
 import torch
 
 from nfold.core.schedule import StatisticsGroup
+from nfold.planning.asynchronous.held_shard import Cut, HeldShard
 from nfold.planning.asynchronous.snapshot_steps import SnapshotSteps
 from nfold.planning.asynchronous.staleness import NO_TICKET, REQUEST_BYTES, Allowed, Answer, Apply, Event, Pushed, Shard
-from nfold.runtime.asynchronous.held_shard import Cut, HeldShard
 from nfold.runtime.asynchronous.shards import Slice, rows
 from nfold.runtime.asynchronous.store import Store
 from nfold.runtime.asynchronous.ticket_spans import TicketSpans

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from nfold.errors import InternalError
 from nfold.planning.asynchronous.snapshot_steps import SnapshotSteps
-from nfold.planning.asynchronous.staleness import Event, Pushed, Shard
+from nfold.planning.asynchronous.staleness import Event, Pulled, Pushed, Shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class HeldShard:
 
     @property
     def holds_back(self) -> bool:
-        """Whether gradients wait."""
+        """Whether anything waits."""
         return bool(self._waiting)
 
     def take(self, event: Event) -> None:
@@ -69,22 +69,20 @@ class HeldShard:
         if due == self._rules.steps_done and self._given is None:
             self._cut_at = due
             return Cut(due)
-        limit = self._limit(due)
         for index, event in enumerate(self._waiting):
-            if limit is None or not isinstance(event, Pushed) or event.ticket // self._workers < limit:
+            if not self._waits(event, due):
                 return self._waiting.pop(index)
         return None
 
-    def _limit(self, due: int | None) -> int | None:
-        """The first step whose gradients may not be played yet; None: all may be.
+    def _waits(self, event: Event, due: int | None) -> bool:
+        """Whether an event is not to be played yet.
 
-        Until its own rank may begin a step, it may not have been told that a snapshot is due before that.
+        Until its own rank may begin a step, it may not have been told that a snapshot is due before that. And nobody
+        computes what buddies are too far behind for: another shard would apply it.
         """
-        if not self._steps.are_any:
-            return None
-        limits = [
-            self._rules.allowed,
-            *([] if due is None else [due]),
-            *([] if self._given is None else self._given[1:]),
-        ]
-        return min(limits)
+        if not self._steps.are_any or not isinstance(event, Pushed | Pulled):
+            return False
+        limits = [] if self._given is None else [self._given[1]]
+        if isinstance(event, Pushed):
+            limits += [self._rules.allowed, *([] if due is None else [due])]
+        return any(event.ticket // self._workers >= limit for limit in limits)
