@@ -139,7 +139,6 @@ class Rank:
 
     def close(self) -> None:
         """Free the model and the buffers, whatever is under way."""
-        self._process.reporter.forget()
         self._snapshots.close()
         self._sample_moving.close()
         if self._process.resident is not None:
@@ -147,6 +146,7 @@ class Rank:
         if self._replica is not None:
             self._replica.close()
             self._replica = None
+        self._process.reporter.forget()  # now that no thread reports any more
 
     # Moving samples
 

@@ -167,6 +167,8 @@ class SnapshotsOfRank:
             TransportError: one is lost.
         """
         self.rest()
+        for sender in self._parted:
+            sender.wait()
         for receiver in self._receivers:
             receiver.wait()
 
