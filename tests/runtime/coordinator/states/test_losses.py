@@ -88,8 +88,7 @@ def test_a_loss_right_before_the_end_of_an_asynchronous_run_does_not_hold_it_up(
     wishes = {"workers": 3, "strategy": "ssp", "staleness": 0, "protect": MOST, "steps": 4 * MOST}
     run = Elastic(program("residual"), tmp_path / "run", may_lose=True, **wishes)
     run.train(4 * MOST - 1)
-    run.cut_off(2)
-    run.train(1)
+    run.kill(2)
     trained = run.to_the_end().state_dict()
     assert [line["step"] for line in run.folder.history()] == list(range(1, 4 * MOST + 1))
     assert difference(trained, plain_loop(program("residual"), 4 * MOST, CHUNKS).state_dict()) <= 1e-9
