@@ -123,6 +123,12 @@ class Elastic:
         network.connections(member).abort()
         self.session._control_server.far_ends[member].close()
 
+    def to_the_end(self) -> Run:
+        """Play all steps that are left."""
+        for step in self._steps:
+            self.step = step.step
+        return run_of(self.job)
+
     def end(self) -> Run:
         """Leave the loop."""
         self._steps.close()  # type: ignore[attr-defined]

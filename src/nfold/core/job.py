@@ -62,7 +62,7 @@ class JobSettings(JobOptions):
 
     @property
     def keeps_snapshots(self) -> bool:
-        """Whether ranks keep snapshots, unless a plan is asynchronous; where samples move, they go on from files."""
+        """Whether ranks keep snapshots; where samples move, they go on from files."""
         return self.hosts is not None and self.place is None and read_protect(self.protect).is_on
 
 

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nfold.errors import InternalError
+from nfold.planning.asynchronous.held_shard import Cut, HeldShard
+from nfold.planning.asynchronous.snapshot_steps import SnapshotSteps
 from nfold.planning.asynchronous.staleness import (
     NO_TICKET,
     Allowed,
@@ -170,9 +172,19 @@ class World:
     """By (worker, shard): requests in the order of sending; a worker's own come in order."""
     taken: list[int] = field(default_factory=list)
     applied: Counter = field(default_factory=Counter)
+    rhythms: list[int] | None = None
+    """For each rest, steps between snapshots on the way to it; None: there are none."""
+    lag: int = 0
 
     def __post_init__(self):
+        every = self.rhythms[0] if self.rhythms else 0
+        self.steps = [SnapshotSteps(every, 0, self.rests[-1]) for _ in range(2)]
+        self.tickets = [set(), set()]
+        """Those that each shard has applied."""
+        self.cuts = [[], []]
+        self.giving = {}
         self.shards = [Shard(self.workers, bound=self.bound, staleness_aware=True) for _ in range(2)]
+        self.holds = [HeldShard(self.shards[number], self.workers, self.steps[number]) for number in (0, 1)]
         self.ranks_of_shards = (0, self.workers - 1)
         self.clocks = [0] * self.workers
         self.holding = [{} for _ in range(self.workers)]
@@ -191,7 +203,7 @@ class World:
             for worker in range(self.workers)
             if self.resting[worker] and self.stops[worker] + 1 < len(self.rests)
         ]
-        return [*arrivals, *computed, *risen]
+        return [*arrivals, *computed, *risen, *(("given", number) for number in sorted(self.giving))]
 
     def is_ready(self, worker):
         held = self.holding[worker]
@@ -203,6 +215,9 @@ class World:
             self.finish(who)
         elif what == "rise":
             self.rise(who)
+        elif what == "given":
+            self.holds[who].given(self.giving.pop(who))
+            self.play_on(who)
         else:
             self.deliver(what, who)
 
@@ -211,6 +226,8 @@ class World:
         self.stops[worker] += 1
         for number, rank in enumerate(self.ranks_of_shards):
             if rank == worker:
+                if self.rhythms and self.stops[worker]:
+                    self.steps[number].change(self.rhythms[self.stops[worker]], self.rests[self.stops[worker] - 1])
                 self.handle(number, Allowed(steps=self.rests[self.stops[worker]]))
         self.ask(worker)
 
@@ -225,12 +242,39 @@ class World:
         self.handle(number, self.mail[worker, number].pop(0))
 
     def handle(self, number, event):
+        self.holds[number].take(event)
+        self.play_on(number)
+
+    def play_on(self, number):
+        while (found := self.holds[number].next()) is not None:
+            if isinstance(found, Cut):
+                self.cut(number, found.step)
+            else:
+                self.apply(number, found)
+            limits = [step + self.lag for step in self.giving.values()]
+            limits += [due for each in (0, 1) if (due := self.next_cut(each)) is not None]
+            done = self.shards[0].steps_done  # which is what workers tell
+            assert done <= min(limits, default=done), "so a loss costs no more than was asked for"
+
+    def next_cut(self, number):
+        return self.steps[number].next_after(self.cuts[number][-1] if self.cuts[number] else 0)
+
+    def cut(self, number, step):
+        self.cuts[number].append(step)
+        whole = {ticket for ticket in range(step * self.workers) if self.weights[ticket % self.workers]}
+        assert self.tickets[number] == whole, "a snapshot has all slices of the steps before it, and no other"
+        self.holds[number].give(step, self.lag)
+        self.giving[number] = step
+
+    def apply(self, number, event):
         commands = self.shards[number].handle(event)
         self.shards[number].validate()
         for command in commands:
             if isinstance(command, Apply):
                 self.applied[number] += len(command.parts)
-            else:
+                self.tickets[number] |= {part.ticket for part in command.parts}
+        for command in commands:
+            if not isinstance(command, Apply):
                 self.take(command, number)
 
     def take(self, command, number):
@@ -264,13 +308,15 @@ class World:
     workers=st.integers(1, 4),
     bound=st.one_of(st.none(), st.integers(0, 3)),
     lengths=st.lists(st.integers(1, 3), min_size=1, max_size=4),
+    rhythms=st.one_of(st.none(), st.lists(st.integers(1, 4), min_size=4, max_size=4)),
+    lag=st.integers(0, 3),
     empty=st.integers(0, 4),
     choices=st.lists(st.integers(0, 1000), min_size=1, max_size=200),
 )
-def test_every_ticket_once_within_the_bound_without_deadlock(workers, bound, lengths, empty, choices):
+def test_every_ticket_once_within_the_bound_without_deadlock(workers, bound, lengths, rhythms, lag, empty, choices):
     rests = [sum(lengths[: index + 1]) for index in range(len(lengths))]
     weights = [0.0 if 0 < worker <= empty else 1.0 for worker in range(workers)]
-    world = World(workers, bound, rests, weights)
+    world = World(workers, bound, rests, weights, rhythms=rhythms, lag=min([lag, *(rhythms or ())]))
     turn = 0
     while options := world.options():
         world.play(options[choices[turn % len(choices)] % len(options)])
@@ -283,6 +329,7 @@ def test_every_ticket_once_within_the_bound_without_deadlock(workers, bound, len
         assert each.steps_done == rests[-1]
         assert sum(each.histogram.values()) == world.applied[number] == full
         assert bound != 0 or set(each.histogram) == {0}
+        assert world.cuts[number] == list(world.steps[number].within(0, rests[-1]))
         if bound is not None:
             assert max(each.histogram) <= (2 * bound + 1) * (workers - 1)
 

@@ -9,6 +9,7 @@ from towers import towers
 
 from nfold.core.chunks import chunk_sizes
 from nfold.core.graph import Statistic
+from nfold.planning.asynchronous.asynchronous_strategies import AsynchronousParameterServer
 from nfold.planning.choosing.search import plan
 from nfold.planning.choosing.strategies import named
 from nfold.planning.costs.peak_memory import (
@@ -117,6 +118,12 @@ def test_three_snapshots_hold_what_a_rank_trains_and_what_another_one_has_alone(
         peak_memory_bytes(facts(GRAPH, 2, keeps_snapshots=keeps), proposal, plain, working) for keeps in (True, False)
     ]
     assert [more - less for more, less in zip(*needed, strict=True)] == expected
+
+
+def test_snapshots_of_an_asynchronous_rank_hold_what_it_serves_and_what_another_one_serves():
+    plain = profile(GRAPH, base_bytes=10**6, optimizer_bytes=2 * 4 * 7000)
+    (proposal,) = AsynchronousParameterServer().propose(facts(GRAPH, 2, batch_size=32, profiles={1: plain}))
+    assert sum(snapshot_bytes(GRAPH, proposal, plain, rank) for rank in (0, 1)) == 3 * 2 * 4 * 3 * 7000
 
 
 def test_an_empty_chunk_keeps_nothing():

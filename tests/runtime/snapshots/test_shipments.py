@@ -1,13 +1,15 @@
 """What a buddy is given of snapshots."""
 
 import struct
+import threading
 from typing import Any
 
 import torch
 
+from nfold.runtime.checkpoint.checkpoint_format import StatePart
 from nfold.runtime.snapshots import shipments
-from nfold.runtime.snapshots.shipments import Receiver, Shipment
-from nfold.runtime.snapshots.state_memory import StateMemory
+from nfold.runtime.snapshots.shipments import Receiver, Sender, Shipment
+from nfold.runtime.snapshots.state_memory import HeldState, StateMemory
 
 MANY = 5000
 """Parts of one snapshot: more than calls may lie within each other."""
@@ -29,6 +31,23 @@ class Arrived:
 
     def send(self, peer: int, tag: int, data: memoryview, done: Any) -> None:
         self.sent.append(tag)
+
+    def on_failure_too(self, _: Any) -> None:
+        """Nobody is lost."""
+
+
+def test_the_thread_that_gives_a_buddy_snapshots_ends_with_its_generation():
+    """Though the buddy never says that it has one."""
+    shipment, failures = Shipment.from_row([1, 0, 1, 0, [[0, "w", "F32", [2], 0, 2]]]), []
+    state = HeldState((0, 3), {(0, 0): StatePart("w", (2,), 0, torch.zeros(2))})
+    sender = Sender(Arrived({}), shipment, None, failures.append)
+    sender.send(state, lambda: failures.append("it has"))
+    closing = threading.Thread(target=sender.close, daemon=True)
+    closing.start()
+    closing.join(10)
+    assert not closing.is_alive()
+    assert not [each for each in threading.enumerate() if each.name == "nfold-buddy"]
+    assert not failures
 
 
 def test_a_snapshot_of_many_parts_may_come_before_its_buddy_looks_for_them(monkeypatch):

@@ -20,18 +20,21 @@ from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.schedule import RankSchedule, StatisticsGroup
 from nfold.planning.asynchronous.asynchronous_strategies import serving_ranks
+from nfold.planning.asynchronous.snapshot_steps import SnapshotSteps
 from nfold.planning.asynchronous.staleness import Shard
 from nfold.planning.reductions.statistics_groups import statistics_groups
 from nfold.program import Program
 from nfold.runtime.asynchronous.client import Client, Local, RemoteServer, ServerEnd
+from nfold.runtime.asynchronous.rank_state import KeepSnapshot, RankState
 from nfold.runtime.asynchronous.server import RemoteWorker, Server, WorkerEnd
 from nfold.runtime.asynchronous.shards import Slots, rows, slices
 from nfold.runtime.asynchronous.slice_computing import Slices
-from nfold.runtime.asynchronous.store import Norms, Store
+from nfold.runtime.asynchronous.snapshot_parts import WorkerPart
+from nfold.runtime.asynchronous.store import Norms, Store, values_of
 from nfold.runtime.asynchronous.ticket_spans import TicketSpans
 from nfold.runtime.asynchronous.tickets import Tickets
 from nfold.runtime.asynchronous.worker_and_shard_messages import Tags
-from nfold.runtime.checkpoint.checkpoint_format import Checkpoint, Offer, offer
+from nfold.runtime.checkpoint.checkpoint_format import Checkpoint, Offer
 from nfold.runtime.checkpoint.joined_facts import join_facts
 from nfold.runtime.control.ticket_rows import Account
 from nfold.runtime.data.chunk_loader import ChunkLoader
@@ -71,6 +74,8 @@ class AsynchronousReplica:
         flush: Callable[[], None],
         fail: Callable[[BaseException], None],
         traced_steps: range = range(0),
+        steps: SnapshotSteps | None = None,
+        keep: KeepSnapshot | None = None,
         checkpoint: Checkpoint | None = None,
         reader: LoadersReader | None = None,
         kept: KeptProgram | None = None,
@@ -91,6 +96,8 @@ class AsynchronousReplica:
             flush: sends what was reported.
             fail: called once, from any thread, with what ended the work.
             traced_steps: whose rows come with spans.
+            steps: after which snapshots are due; None: there are none.
+            keep: keeps a snapshot of this rank, from the thread that serves, or without a shard from the worker's.
             checkpoint: where to go on.
             reader: reads the dataset in other processes; None: a thread of this one does.
             kept: what this process has made of the program for earlier generations.
@@ -116,7 +123,9 @@ class AsynchronousReplica:
         self._tickets = Tickets(_slice_of_chunks(plan), plan.workers, self.sampler.sizes)
         self._account = Account(rank, self._first_step)
         self._ticket_spans = TicketSpans(rank, traced_steps, self._tickets, clock)
-        store = self._build_store(checkpoint) if rank in self._servers else None
+        given = (rank, graph, plan, self._groups, self._weights)
+        self.state = RankState(*given, steps, keep, self._first_step, clock)
+        store = self.state.store = self._build_store(checkpoint) if rank in self._servers else None
         works = rank < plan.workers
         held, groups = (plan.reductions, self._groups) if works else ((), ())
         sparse = sparse_gradients(graph)
@@ -125,9 +134,9 @@ class AsynchronousReplica:
         self._server = self._build_server(store, local) if store else None
         self._computing: Slices | None = None
         self._client: Client | None = None
-        if local is not None:
+        if local is not None and self.state.part is not None:
             reads = reader or SampleReader(dataset, program.seed, program.collate)
-            self._computing = self._build_computing(dataset, own, reads)
+            self._computing = self._build_computing(dataset, own, reads, self.state.part)
             self._client = self._build_client(local, self._computing)
 
     # What a rank tells and is told
@@ -135,7 +144,7 @@ class AsynchronousReplica:
     def allow(self, steps: int) -> None:
         """Let this rank work on steps before this one; return at once."""
         self._allowed = steps
-        self._transport.on_failure(self._abandon)
+        self._transport.on_failure(self.abandon)
         if self._server is not None:
             self._server.allow(steps)
         if self._client is not None:
@@ -189,11 +198,18 @@ class AsynchronousReplica:
 
     def offer(self, *, with_optimizer: bool) -> Offer:
         """Return what only this rank holds of the whole model, and of the optimizer's state if that is wanted."""
-        keeper = self._servers[0] if self._groups else 0
-        kept = [module for operator in self._graph.operators for module in operator.statistics]
-        updaters = (self._server.store.updaters if self._server is not None else {}) if with_optimizer else None
-        modules = dict.fromkeys(kept) if self.rank == keeper else ()
-        return offer(self.rank, self.plan.reductions, updaters, self._weights, modules)
+        return self.state.offer(with_optimizer=with_optimizer)
+
+    def held(self, *, is_checked: bool) -> Offer:
+        """Return all that this rank has of the whole model's state while it rests, as `RankState.held`."""
+        return self.state.held(is_checked=is_checked)
+
+    def _take_snapshot(self, step: int, held_s: float, given: Callable[[], None]) -> int | None:
+        """Report the steps of a snapshot that is due, and keep it; see `TakeSnapshot`."""
+        begin_s = self._clock() - held_s
+        if self._client is not None:
+            self._client.note_steps(step)
+        return self.state.keep(step, begin_s, given)
 
     def join(self, said: list[dict[str, Any]], step: int) -> dict[str, Any]:
         """Return what a checkpoint says beside tensors, from what all ranks say."""
@@ -228,7 +244,8 @@ class AsynchronousReplica:
             take_states(updaters.values(), checkpoint, self._weights)
         keeps = self._groups and self.rank == self._servers[0]
         norms = Norms(self.model, self._graph, self._groups) if keeps else None
-        return Store(slices(self.plan.reductions, self.rank), buffers, updaters, norms)
+        served_pieces = values_of(served, self.rank, buffers, parameters)
+        return Store(slices(self.plan.reductions, self.rank), buffers, updaters, norms, served_pieces)
 
     def _build_local(self) -> Local:
         parts = slices(self.plan.reductions, self.rank)
@@ -277,14 +294,18 @@ class AsynchronousReplica:
             self._account,
             self._ticket_spans,
             self._tickets,
+            self.state.steps,
+            snapshot=self._take_snapshot,
             is_dedicated=local is None,
             tell=self._tell,
             idle=self._flush,
-            fail=self._abandon,
+            fail=self.abandon,
             clock=self._clock,
         )
 
-    def _build_computing(self, dataset: Any, own: RankSchedule, reader: SampleReader | LoadersReader) -> Slices:
+    def _build_computing(
+        self, dataset: Any, own: RankSchedule, reader: SampleReader | LoadersReader, part: WorkerPart
+    ) -> Slices:
         plan, graph = self.plan, self._graph
         loader = ChunkLoader(reader, self.sampler, (), 0)
         modules = modules_of(graph, self._groups)
@@ -310,7 +331,7 @@ class AsynchronousReplica:
         )
         network = MemoryNetwork(1)
         engine = Engine(own, network.transport(0), cells, cells.stores, self._clock)
-        return Slices(cells, engine, loader, network, self._tickets, self._account, self._ticket_spans)
+        return Slices(cells, engine, loader, network, self._tickets, self._account, self._ticket_spans, part)
 
     def _build_client(self, local: Local, computing: Slices) -> Client:
         return Client(
@@ -322,7 +343,7 @@ class AsynchronousReplica:
             first_step=self._first_step,
             tell=self._tell,
             flush=self._flush,
-            fail=self._abandon,
+            fail=self.abandon,
             clock=self._clock,
         )
 
@@ -353,9 +374,11 @@ class AsynchronousReplica:
         for parts, losses in self._account.close(steps_done, elapsed_s):
             spans = self._ticket_spans.take(parts.step, begin_s)
             self._report(StepResult(parts, losses, spans, begin_s, notes=self.take_notes()))
+        if self._server is None:
+            self.state.keep_until(steps_done)
 
-    def _abandon(self, error: BaseException) -> None:
-        """Stop all work here at the first failure, and say so once."""
+    def abandon(self, error: BaseException) -> None:
+        """Stop all work here at the first failure, and say so once; from any thread."""
         with self._failing:
             first, self._failed = not self._failed, True
         if not first:

@@ -284,7 +284,7 @@ class Client:
         self._allowed = self._refreshed = first_step
         self.steps_done = first_step
         self._ends = self._is_over = False
-        self._ticket_clock = 0
+        self._telling, self._ticket_clock = threading.Lock(), 0
         self._since_s = clock()
         self._thread = threading.Thread(target=self._run, name="nfold-worker", daemon=True)
         self._thread.start()
@@ -300,6 +300,13 @@ class Client:
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or self._refreshed >= self._allowed)
         self._pending.wait()
+
+    def note_steps(self, steps_done: int) -> None:
+        """Tell of steps that are done, on whatever thread they are noticed."""
+        with self._telling:
+            if steps_done > self.steps_done:
+                self.steps_done, since_s, self._since_s = steps_done, self._since_s, self._clock()
+                self._tell(steps_done, self._since_s - since_s)
 
     def end(self) -> None:
         """Tell the shards that this worker wants nothing more; no work may be left."""
@@ -350,7 +357,7 @@ class Client:
         num_bytes = first.request(asked, self._pending)
         self._wait()
         answer = first.take()
-        self._note_steps(answer.steps_done)
+        self.note_steps(answer.steps_done)
         if answer.ticket == NO_TICKET:
             self._refresh(others, answer.steps_done)
             return
@@ -391,10 +398,3 @@ class Client:
             self._flush()
             self._pending.wait()
         self._account.waited(begin_s, self._clock())
-
-    def _note_steps(self, steps_done: int) -> None:
-        if steps_done > self.steps_done:
-            now_s = self._clock()
-            self.steps_done = steps_done
-            self._tell(steps_done, now_s - self._since_s)
-            self._since_s = now_s

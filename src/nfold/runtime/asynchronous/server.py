@@ -3,12 +3,16 @@
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
 
 from nfold.core.schedule import StatisticsGroup
-from nfold.planning.asynchronous.staleness import NO_TICKET, REQUEST_BYTES, Allowed, Answer, Apply, Pushed, Shard
+from nfold.planning.asynchronous.held_shard import Cut, HeldShard
+from nfold.planning.asynchronous.snapshot_steps import SnapshotSteps
+from nfold.planning.asynchronous.staleness import NO_TICKET, REQUEST_BYTES, Allowed, Answer, Apply, Event, Pushed, Shard
 from nfold.runtime.asynchronous.shards import Slice, rows
 from nfold.runtime.asynchronous.store import Store
 from nfold.runtime.asynchronous.ticket_spans import TicketSpans
@@ -24,8 +28,19 @@ from nfold.runtime.control.ticket_rows import Account
 from nfold.runtime.parameters.buffers import as_bytes
 from nfold.transport.protocol import Transport
 
-Stimulus = Request | Allowed
+
+@dataclass(frozen=True, slots=True)
+class SnapshotGiven:
+    """All buddies have a snapshot."""
+
+    step: int
+
+
+Stimulus = Request | Allowed | SnapshotGiven
 Post = Callable[[Request], None]
+TakeSnapshot = Callable[[int, float, Callable[[], None]], int | None]
+"""Given the steps that are done, the seconds for which gradients were held back, and what to call once all buddies have
+it; returns after how many steps they must have it, None if nobody is given any."""
 IDLE_S = 0.05
 """A dedicated server that hears nothing for so long tells the coordinator what it has not told yet."""
 
@@ -142,8 +157,10 @@ class Server:
         account: Account,
         ticket_spans: TicketSpans,
         tickets: Tickets,
+        steps: SnapshotSteps,
         *,
         is_dedicated: bool,
+        snapshot: TakeSnapshot,
         tell: Callable[[int, float], None],
         idle: Callable[[], None],
         fail: Callable[[BaseException], None],
@@ -158,6 +175,8 @@ class Server:
             account: of this rank.
             ticket_spans: of this rank.
             tickets: what they stand for.
+            steps: after which snapshots are due.
+            snapshot: called when one is, from the thread that serves.
             is_dedicated: whether this rank only serves, so that its time is the shard's.
             tell: on a dedicated rank, called with the number of steps done, when there are more, and the seconds since
                 the last time.
@@ -166,7 +185,10 @@ class Server:
             clock: seconds.
         """
         self._rules, self.store, self._ends, self._account, self._tickets = rules, store, ends, account, tickets
-        self._ticket_spans = ticket_spans
+        self._ticket_spans, self._snapshot = ticket_spans, snapshot
+        self._holding = HeldShard(rules, len(ends), steps)
+        self._held_since_s: float | None = None
+        """Since when gradients have been held back without a break."""
         self._is_dedicated, self._tell, self._idle, self._fail, self._clock = is_dedicated, tell, idle, fail, clock
         self._queue: queue.SimpleQueue[Stimulus | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
@@ -255,6 +277,27 @@ class Server:
                 self._present.discard(stimulus.worker)
                 self._changed.notify_all()
             return
+        if isinstance(stimulus, SnapshotGiven):
+            self._holding.given(stimulus.step)
+        else:
+            self._holding.take(stimulus)
+        while (found := self._holding.next()) is not None:
+            if isinstance(found, Cut):
+                self._cut(found.step)
+            else:
+                self._play(found)
+        if not self._holding.holds_back:
+            self._held_since_s = None
+        elif self._held_since_s is None:
+            self._held_since_s = self._clock()
+
+    def _cut(self, step: int) -> None:
+        held_s = 0.0 if self._held_since_s is None else self._clock() - self._held_since_s
+        lag = self._snapshot(step, held_s, partial(self._queue.put, SnapshotGiven(step)))
+        if lag is not None:
+            self._holding.give(step, lag)
+
+    def _play(self, stimulus: Event) -> None:
         rested, before = self._rules.steps_done == self._rules.allowed, self._rules.steps_done
         commands = self._rules.handle(stimulus)
         if rested:

@@ -1,5 +1,6 @@
 """Computes slices of a step on a worker of an asynchronous run, from loading to their gradients."""
 
+from nfold.runtime.asynchronous.snapshot_parts import WorkerPart
 from nfold.runtime.asynchronous.ticket_spans import TicketSpans
 from nfold.runtime.asynchronous.tickets import Tickets
 from nfold.runtime.control.ticket_rows import Account
@@ -21,9 +22,11 @@ class Slices:
         tickets: Tickets,
         account: Account,
         ticket_spans: TicketSpans,
+        part: WorkerPart,
     ) -> None:
         self._cells, self._engine, self._loader, self._network = cells, engine, loader, network
         self._tickets, self._account, self._ticket_spans = tickets, account, ticket_spans
+        self._part = part
         self.step: int | None = None
         """Of the slice that was begun last."""
 
@@ -35,8 +38,9 @@ class Slices:
         """Compute a ticket's gradient, the mean over its samples."""
         step, sizes = self._tickets.step(ticket), self._tickets.sizes(ticket)
         self.step = step
-        self._cells.begin(step, sizes)
-        played = self._engine.play(step, sizes, keep_spans=self._ticket_spans.keeps(ticket))
+        with self._part.computing(step):
+            self._cells.begin(step, sizes)
+            played = self._engine.play(step, sizes, keep_spans=self._ticket_spans.keeps(ticket))
         self._ticket_spans.computed(ticket, played.spans, played.begin_s)
         for part, kind in (("input_s", "LOAD"), ("forward_s", "F"), ("backward_s", "B")):
             self._account.spent(part, played.seconds[kind])

@@ -1,17 +1,19 @@
 """A shard's tensors: values, the user's optimizer over them, and the running statistics that the first shard keeps."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import nn
 
 from nfold.capture.computing.batch_norm import RowFolder
 from nfold.core.graph import ModelGraph
+from nfold.core.placement import Reduction
 from nfold.core.schedule import StatisticsGroup
+from nfold.core.tasks import Elements
 from nfold.planning.asynchronous.staleness import Apply
 from nfold.runtime.asynchronous.shards import Slice
-from nfold.runtime.parameters.buffers import Buffers
+from nfold.runtime.parameters.buffers import Buffers, Piece, pieces
 from nfold.runtime.parameters.optimizer_updates import UpdateKey, Updater
 from nfold.runtime.step.chunk_statistics import calls_of
 
@@ -25,7 +27,16 @@ class Store:
         buffers: Buffers,
         updaters: Mapping[UpdateKey, Updater],
         norms: "Norms | None" = None,
+        pieces: Sequence[tuple[Piece, torch.Tensor]] = (),
     ) -> None:
+        """Args:
+        parts: elements of buckets that it serves.
+        buffers: where they are.
+        updaters: apply gradients.
+        norms: the running statistics, on the shard that keeps them.
+        pieces: the parameters in these elements, or parts of them, and their values.
+        """
+        self.pieces = pieces
         self._values = [buffers.flat(part.of("value")) for part in parts]
         self._gradients = [buffers.flat(part.of("gradient")) for part in parts]
         self.updaters, self.norms = updaters, norms
@@ -58,6 +69,20 @@ class Store:
             target.copy_(value)
 
 
+def values_of(
+    reductions: Iterable[Reduction], rank: int, buffers: Buffers, parameters: Mapping[str, nn.Parameter]
+) -> list[tuple[Piece, torch.Tensor]]:
+    """Return the parameters that a rank serves, or parts of them, and their values: tensors of shape [stop - start]."""
+    sizes = {name: parameter.numel() for name, parameter in parameters.items()}
+    return [
+        (piece, buffers.flat(Elements("value", each.name, piece.offset, piece.offset + piece.stop - piece.start)))
+        for each in reductions
+        for share in each.shares
+        if share.rank == rank
+        for piece in pieces(each, sizes, share.start, share.stop)
+    ]
+
+
 class Norms:
     """The running statistics of batch norms, kept apart from the module, with which a worker of the rank computes."""
 
@@ -77,6 +102,12 @@ class Norms:
         """
         for group, folder, flat in zip(self._groups, self._folders, rows, strict=True):
             folder.fold(flat.view(-1, group.num_elements).unbind())
+
+    def buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Return the statistics by their names in the model."""
+        for path, norm in self._own.items():
+            for name, buffer in norm.named_buffers(recurse=False):
+                yield ".".join(filter(None, (path, name))), buffer
 
     def give_back(self) -> None:
         """Copy the statistics to the module, while nothing computes with it."""

@@ -141,7 +141,7 @@ def offer(
     state_dict = {name: value for name, value in whole_state.items() if isinstance(value, torch.Tensor)}
     changed = dict(extras or {})
     plain = (plain_extras(whole_state) if rank == 0 else {}) | plain_extras(changed)
-    names = _names(weights.model, state_dict)
+    names = names_in_state(weights.model, state_dict)
     given = [each for each in reductions if rank in (each.members if is_all else each.members[:1])]
     owned = [name for reduction in given for name in reduction.parameters]
     stated = {name for each in reductions if each.route == "server" for name in each.parameters} | set(owned)
@@ -155,7 +155,7 @@ def offer(
     for name, value in changed.items():
         if isinstance(value, torch.Tensor):
             parts.append(StatePart(prefix + name, tuple(value.shape), 0, value))
-    state = _OptimizerParts()
+    state = OptimizerParts()
     for updater in (updaters or {}).values():
         state.take(updater, frozenset(stated), weights)
     rest = [StatePart(prefix + name, tuple(value.shape), 0, value) for name, value in state_dict.items()]
@@ -164,8 +164,8 @@ def offer(
     return Offer([*parts, *state.parts], rest, facts)
 
 
-def _names(model: nn.Module, state_dict: Collection[str]) -> dict[str, list[str]]:
-    """Every name in the state dict of a tensor, by each of its names."""
+def names_in_state(model: nn.Module, state_dict: Collection[str]) -> dict[str, list[str]]:
+    """Return every name in the state dict of a tensor, by each of its names."""
     named = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
     same: dict[int, list[str]] = {}
     for name, tensor in named:
@@ -180,7 +180,7 @@ def _buffers(model: nn.Module, modules: Iterable[str]) -> Iterator[tuple[str, to
             yield ".".join(part for part in (path, name) if part), buffer
 
 
-class _OptimizerParts:
+class OptimizerParts:
     """What optimizers keep, by the names of the module's parameters."""
 
     def __init__(self) -> None:
@@ -234,10 +234,12 @@ class _OptimizerParts:
 
     @property
     def parts(self) -> list[StatePart]:
+        """Return the tensors."""
         return list(self._tensors.values())
 
     @property
     def facts(self) -> dict[str, Any]:
+        """Return what is kept beside tensors."""
         found = {"optimizer": self._kind, "scalars": self._scalars, "groups": self._groups, WHOLE: self._whole}
         return {**found, UNKEPT: self._unkept}
 

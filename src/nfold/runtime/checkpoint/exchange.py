@@ -22,7 +22,7 @@ class Exchange:
         self._begun = 0
         self._left: set[int] = set()
         self._failure: TransportError | None = None
-        (tell or transport.on_failure)(self._fail)
+        (tell or transport.on_failure)(self.fail)
 
     def send(self, peer: int, tag: int, data: bytes | memoryview) -> int:
         """Begin to send bytes to a peer; return a number to `wait` for."""
@@ -56,6 +56,12 @@ class Exchange:
         if missing:
             raise TransportError(f"{missing} messages of a gather did not arrive within {WAIT_S:.0f} s")
 
+    def fail(self, error: TransportError) -> None:
+        """Let whoever waits, now or later, raise this error."""
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
+
     def _missing(self, numbers: Collection[int] | None) -> int:
         return len(self._left) if numbers is None else len(self._left.intersection(numbers))
 
@@ -68,9 +74,4 @@ class Exchange:
     def _one_done(self, number: int) -> None:
         with self._changed:
             self._left.discard(number)
-            self._changed.notify_all()
-
-    def _fail(self, error: TransportError) -> None:
-        with self._changed:
-            self._failure = error
             self._changed.notify_all()

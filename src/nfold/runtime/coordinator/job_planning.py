@@ -91,11 +91,7 @@ class JobPlanning:
             *fade_notes(ready["schedule_fade"], run_steps),
             *first_step_notes(chosen, settings.first_step_limit_s),
             *room_notes(None if settings.plan_only or settings.place else settings.hosts, chosen.chunks),
-            *snapshot_notes(
-                settings.protect,
-                is_on=settings.keeps_snapshots and chosen.asynchrony is None,
-                is_replicated=chosen.is_replicated,
-            ),
+            *snapshot_notes(settings.protect, is_on=settings.keeps_snapshots, is_replicated=chosen.is_replicated),
             *time_notes(run_steps, step_s, limit_s, every),
             *grant_notes(None if settings.plan_only else settings.grant, run_steps, step_s, limit_s, every),
         )

@@ -17,10 +17,11 @@ from nfold.core.schedule import RankSchedule
 from nfold.errors import InternalError, TransportError
 from nfold.machine.resident_memory import forget_peak, settle
 from nfold.machine.system_sampler import Kernel, SystemSampler
+from nfold.planning.asynchronous.snapshot_steps import SnapshotSteps
 from nfold.planning.costs.read_ahead import chunks_read
 from nfold.planning.operator_parts.splitting import split_graph
 from nfold.runtime.asynchronous.asynchronous_replica import AsynchronousReplica
-from nfold.runtime.checkpoint.checkpoint_format import Checkpoint
+from nfold.runtime.checkpoint.checkpoint_format import Checkpoint, Offer
 from nfold.runtime.checkpoint.state_collection import Collected
 from nfold.runtime.control.channel import Message
 from nfold.runtime.guards.own_weights import OwnWeights
@@ -143,7 +144,6 @@ class Rank:
 
     def close(self) -> None:
         """Free the model and the buffers, whatever is under way; a model that the process keeps stays."""
-        self._process.reporter.forget()
         self._snapshots.close()
         self._sample_moving.close()
         if self._process.resident is not None:
@@ -151,6 +151,7 @@ class Rank:
         if self._replica is not None:
             self._replica.close()
             self._replica = None
+        self._process.reporter.forget()  # now that no thread reports any more
 
     # Moving samples
 
@@ -178,16 +179,14 @@ class Rank:
             if is_anew and process.owns_process:
                 settle()
             placed = tuple(codec.decode(PlacedRun, each) for each in order["placed"])
-            self._replica = self._build(plan, own, graph, checkpoint, built, placed)
+            self._replica = self._build(plan, own, graph, checkpoint, built, placed, order["protect"])
             dataset = process.datasets["train"]
             self._own_weights = OwnWeights(process.the_program, self._replica.model, dataset, graph)
         self._state_bytes += self._state_handing.end_reading()
         if is_anew:
             process.memory.let_live_last()
-        replica, held, begun = self._replica, self._state_handing.take_begun(), None
-        if isinstance(replica, Replica):
-            snapshots = (order["protect"], replica, self._next_step, held)
-            begun = self._snapshots.begin(*snapshots, commits=self._commits)
+        taken = (partial(_snapshot, self._replica, self._next_step), self._next_step, self._state_handing.take_begun())
+        begun = self._snapshots.begin(order["protect"], *taken, commits=self._commits)
         if process.owns_process:
             (settle if is_anew else forget_peak)()
         self._built_s, self._built_cpu_s = process.clock(), time.process_time()
@@ -204,6 +203,7 @@ class Rank:
         checkpoint: Checkpoint | None,
         built: BuiltModel | None,
         placed: tuple[PlacedRun, ...],
+        protect: int,
     ) -> Replica | AsynchronousReplica:
         process = self._process
         reads = bool(chunks_read(split_graph(graph, plan.splits), plan.placement, self.number))
@@ -229,9 +229,16 @@ class Rank:
                 tell_losses=process.reporter.losses if self._commits else None,
                 **shared,
             )
-        report, flush = process.reporter.step, process.reporter.flush
-        traced, fail = self._kept, process.orders.fail
-        return AsynchronousReplica(*place, report=report, flush=flush, fail=fail, traced_steps=traced, **shared)
+        return AsynchronousReplica(
+            *place,
+            report=process.reporter.step,
+            flush=process.reporter.flush,
+            fail=process.orders.fail,
+            traced_steps=self._kept,
+            steps=SnapshotSteps(protect, self._next_step, self._last_step),
+            keep=self._snapshots.keep,
+            **shared,
+        )
 
     def _read_state(self, start: int, stop: int) -> bytes:
         """Ask for bytes of the checkpoint; until they are here no other order comes, but the end of the generation."""
@@ -278,7 +285,11 @@ class Rank:
             self._process.memory.clear()
 
     def _do_protect(self, order: Message, _: bytes) -> None:
-        self._snapshots.protect(order)
+        replica, failed = self._replica, None
+        if isinstance(replica, AsynchronousReplica):
+            replica.state.steps.change(order["every"], self._next_step)
+            failed = replica.abandon
+        self._snapshots.protect(order, failed)
 
     def _sample(self, plan: Plan) -> None:
         """Begin to look at process and machine, if nobody does yet."""
@@ -346,8 +357,7 @@ class Rank:
     def _do_holdings(self, _: Message, __: bytes) -> None:
         self.pause()
         self._snapshots.rest()
-        assert isinstance(self._replica, Replica), "asynchronous plans hand their state over in a checkpoint"
-        self._process.channel.send(self._state_handing.hold(self._replica, self._own_weights, self._next_step))
+        self._process.channel.send(self._state_handing.hold(self._the_replica, self._own_weights, self._next_step))
 
     def _do_hand(self, order: Message, _: bytes) -> None:
         self._process.channel.send(self._state_handing.hand(order))
@@ -363,7 +373,7 @@ class Rank:
     def _part(self) -> None:
         """Come to rest for good."""
         self.pause()
-        self._snapshots.rest()
+        self._snapshots.part()
         self._sample_moving.rest()
         if isinstance(self._replica, AsynchronousReplica):
             self._replica.end()
@@ -395,3 +405,8 @@ class Rank:
     def _the_replica(self) -> Replica | AsynchronousReplica:
         assert self._replica is not None, "build comes first"
         return self._replica
+
+
+def _snapshot(replica: Replica | AsynchronousReplica, step: int) -> Offer:
+    """Return what a rank has that was just built, as snapshots have it."""
+    return replica.state.snapshot(step) if isinstance(replica, AsynchronousReplica) else replica.held(is_checked=False)

@@ -3,11 +3,18 @@
 A snapshot is of the same step on all ranks, and a buddy has it before its sender takes the next one. The last two are
 kept: when some ranks have taken one and others not yet, the one before is whole. Where buddies may be behind, the last
 three are: when some have taken one, others may still be giving the one before.
+
+Under an asynchronous plan the thread that serves takes them, and waits for no buddy: it holds back gradients instead.
+Three are kept then: a worker without a shard may tell late that it has taken one.
 """
 
+import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
+from nfold.runtime.asynchronous.server import Countdown
+from nfold.runtime.checkpoint.checkpoint_format import Offer
 from nfold.runtime.checkpoint.joined_facts import UNKEPT
 from nfold.runtime.control.channel import Message
 from nfold.runtime.rank.process import Process
@@ -24,21 +31,26 @@ class SnapshotsOfRank:
         self._process, self._transport = process, transport
         self._every, self._lag = 0, 0
         """Steps between snapshots, and until a buddy must have one; 0: none are taken, or it waits for the buddy."""
+        self._lock = threading.Lock()
+        """Of what follows: one thread may take a snapshot while another one changes who is given it."""
         self._senders: list[Sender] = []
+        self._parted: list[Sender] = []
+        """Those that are given nothing more."""
+        self._receivers: list[Receiver] = []
+        self._rows: list[Any] | None = None
         self._sent_at: int | None = None
         """Steps of the last snapshot that was sent and not waited for."""
         self._taken: deque[int] = deque()
         """Steps of the snapshots that are kept."""
-        self._rows: list[Any] | None = None
 
     def begin(
-        self, every: int, replica: Replica, step: int, held: HeldState | None, *, commits: bool
+        self, every: int, take: Callable[[], Offer], step: int, held: HeldState | None, *, commits: bool
     ) -> Message | None:
         """Keep what the generation begins with; return what the coordinator is told of it, None if nothing is kept.
 
         Args:
             every: steps between snapshots; 0: none are kept.
-            replica: just built.
+            take: returns what the rank has, which was just built.
             step: steps done.
             held: what this process holds of the state that the generation began with; None: that has a file.
             commits: whether each rank has the state of all, before or after each step: then snapshots of generations
@@ -51,8 +63,8 @@ class SnapshotsOfRank:
         self._taken = deque([step])
         if not every or held is None:
             return None
-        offer, label = replica.held(is_checked=False), (self._transport.number, step)
-        state = adopted_state(label, self._process.member, offer, held)
+        label = (self._transport.number, step)
+        state = adopted_state(label, self._process.member, take(), held)
         self._process.memory.put(state)
         return self._told(state, 0.0)
 
@@ -61,15 +73,26 @@ class SnapshotsOfRank:
         """Whether there are any."""
         return self._every > 0
 
-    def protect(self, order: Message) -> None:
-        """Take snapshots in other steps from now on, and give buddies what the order says."""
-        self.rest()
-        self._every, self._lag = order["every"], order["lag"]
-        for shipment in map(Shipment.from_row, order["shipments"]):
+    def protect(self, order: Message, failed: Callable[[BaseException], None] | None) -> None:
+        """Take snapshots in other steps from now on, and give buddies what the order says.
+
+        Args:
+            order: of the coordinator.
+            failed: called with why a buddy is given nothing more; None: this rank waits for it, and raises that.
+        """
+        shipments, rate = list(map(Shipment.from_row, order["shipments"])), order["bytes_per_s"]
+        for shipment in shipments:
             if shipment.target == self._transport.rank:
-                Receiver(self._transport, shipment, self._process.memory)
-            if shipment.source == self._transport.rank and self._has(shipment):
-                self._senders.append(Sender(self._transport, shipment, order["bytes_per_s"]))
+                self._receivers.append(Receiver(self._transport, shipment, self._process.memory))
+        own = [shipment for shipment in shipments if shipment.source == self._transport.rank]
+        with self._lock:
+            self._every, self._lag = order["every"] if self._every else 0, order["lag"]
+            before, self._sent_at = self._senders, None
+            new = [(Sender(self._transport, each, rate, failed), self._has(each)) for each in own]
+            self._senders = [sender for sender, has in new if has]
+            before += [sender for sender, has in new if not has]
+            self._parted += before
+        self._end(before)
 
     def _has(self, shipment: Shipment) -> bool:
         """Whether this rank holds what it is to give; what it holds may be other since, and is ordered anew then."""
@@ -93,50 +116,114 @@ class SnapshotsOfRank:
         if not self._every or step % self._every:
             return
         self._await_buddies()  # so that none is ever more than a snapshot behind
-        process, begin_s = self._process, self._process.clock()
+        begin_s = self._process.clock()
         offer = replica.held(is_checked=False)
+        state = self._keep(offer, replica.written, step, begin_s, 3 if self._lag else 2)
+        if state is not None:
+            self._send(state, _nothing)
+            self._sent_at = step if self._senders else None
+
+    def keep(
+        self, step: int, offer: Offer, begin_s: float, given: Callable[[], None], written: frozenset[str]
+    ) -> int | None:
+        """Take a snapshot of an asynchronous rank, and tell the coordinator; from the thread that took it.
+
+        Args:
+            step: steps done.
+            offer: what the rank has.
+            begin_s: since when taking it has held back gradients.
+            given: called once all buddies have it.
+            written: weights that no rank trains, and that the program itself changes.
+
+        Returns:
+            after how many steps buddies must have it; None: nobody is given any.
+        """
+        state = self._keep(offer, written, step, begin_s, 3) if self._every else None
+        return self._lag if state is not None and self._send(state, given) else None
+
+    def _keep(
+        self, offer: Offer, written: frozenset[str], step: int, begin_s: float, most_kept: int
+    ) -> HeldState | None:
+        process = self._process
         if offer.facts[UNKEPT]:
             self._every = 0
-            return
-        while len(self._taken) >= (3 if self._lag else 2):
+            return None
+        while len(self._taken) >= most_kept:
             self._taken.popleft()
         reused = process.memory.drop_before(self._taken[0]) if self._taken else ()
         label = (self._transport.number, step)
-        state = copied_state(label, process.member, offer, reused, replica.written)
+        state = copied_state(label, process.member, offer, reused, written)
         process.memory.put(state)
         self._taken.append(step)
         told = self._told(state, process.clock() - begin_s)
         process.reporter.flush()  # a step that others go back to has been reported by all
         process.channel.send({"is": "snapshot", "step": step, **told})
-        self._send(state)
+        return state
 
     def rest(self) -> None:
-        """Let buddies have what is on its way, and give them nothing more."""
-        senders, self._senders, self._sent_at = self._senders, [], None
-        for sender in senders:
-            sender.end()
+        """Let buddies have what is on its way, and give them nothing more.
+
+        Raises:
+            TransportError: one is lost.
+        """
+        self._end(self._take_senders())
+
+    def part(self) -> None:
+        """As `rest`, and wait until others give this rank nothing more: then it may leave.
+
+        Raises:
+            TransportError: one is lost.
+        """
+        self.rest()
+        for sender in self._parted:
+            sender.wait()
+        for receiver in self._receivers:
+            receiver.wait()
 
     def close(self) -> None:
         """Give nothing more, whatever is on its way."""
-        for sender in self._senders:
+        self._take_senders()
+        for sender in self._parted:
             sender.close()
+
+    def _take_senders(self) -> list[Sender]:
+        """Give nobody what is taken from now on; return who was given it."""
+        with self._lock:
+            before, self._senders, self._sent_at = self._senders, [], None
+            self._parted += before
+        return before
+
+    def _end(self, senders: list[Sender]) -> None:
+        for sender in senders:
+            sender.no_more()
+        for sender in senders:
+            sender.wait()
 
     def _await_buddies(self) -> None:
         self._sent_at = None
         for sender in self._senders:
             sender.wait()
 
-    def _send(self, state: HeldState) -> None:
-        for sender in self._senders:
-            sender.send(state)
-        self._sent_at = state.label[1] if self._senders else None
+    def _send(self, state: HeldState, given: Callable[[], None]) -> bool:
+        """Begin to give buddies their parts of a snapshot; return whether there are any."""
+        with self._lock:
+            one_has = Countdown(len(self._senders), given).one_done
+            for sender in self._senders:
+                sender.send(state, one_has)
+            return bool(self._senders)
 
     def _told(self, state: HeldState, seconds: float) -> Message:
         """Return what the coordinator is told; rows only where they are others than before."""
         assert state.told is not None, "it is this rank's own"
         rows, facts = state.told["rows"], state.told["facts"]
-        changed = None if rows == self._rows else rows
-        if changed is not None:
-            self.rest()  # the coordinator says what there is to give now
-        self._rows = rows
+        with self._lock:
+            changed = None if rows == self._rows else rows
+            self._rows = rows
+        if changed is not None:  # the coordinator says what there is to give now
+            for sender in self._take_senders():
+                sender.no_more()
         return {"rows": changed, "facts": facts, "seconds": seconds}
+
+
+def _nothing() -> None:
+    """Who takes a snapshot between two steps waits for buddies itself."""

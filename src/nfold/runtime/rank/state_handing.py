@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nfold.errors import InternalError
+from nfold.runtime.asynchronous.asynchronous_replica import AsynchronousReplica
 from nfold.runtime.checkpoint.checkpoint_format import Checkpoint
 from nfold.runtime.checkpoint.joined_facts import UNKEPT
 from nfold.runtime.control.channel import Message
@@ -27,7 +28,7 @@ class StateHanding:
         self._begun: HeldState | None = None
         """What this process held of the state that its generation began with; None: that has a file."""
 
-    def hold(self, replica: Replica, own_weights: OwnWeights | None, step: int) -> Message:
+    def hold(self, replica: Replica | AsynchronousReplica, own_weights: OwnWeights | None, step: int) -> Message:
         """Hold what the replica has after so many steps, until it trains again; return what the coordinator is told."""
         label = (self._transport.number, step)
         state = live_state(label, self._process.member, replica.held(is_checked=True))

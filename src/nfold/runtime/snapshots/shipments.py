@@ -58,27 +58,40 @@ class Shipment:
 
 
 class Sender:
-    """Sends one shipment for each snapshot, in a thread of its own."""
+    """Sends one shipment for each snapshot, in a thread of its own, which ends with the generation."""
 
-    def __init__(self, transport: GenerationTransport, shipment: Shipment, bytes_per_s: float | None) -> None:
+    def __init__(
+        self,
+        transport: GenerationTransport,
+        shipment: Shipment,
+        bytes_per_s: float | None,
+        failed: Callable[[BaseException], None] | None,
+    ) -> None:
+        """Args:
+        transport: of the generation.
+        shipment: what to give whom.
+        bytes_per_s: how fast; None: as fast as it goes.
+        failed: called with what has ended the thread, unless `close` has; None: who waits raises it.
+        """
         self._exchange = Exchange(transport, transport.on_failure_too)
         self._shipment, self._bytes_per_s, self._count = shipment, bytes_per_s, 0
-        self._pacer = Pacer(bytes_per_s)
+        self._pacer, self._failed = Pacer(bytes_per_s), failed
         self._changed = threading.Condition()
-        self._waiting: deque[HeldState | None] = deque()
+        self._waiting: deque[tuple[HeldState, Callable[[], None]] | None] = deque()
         self._unsent = 0
         self._failure: Exception | None = None
+        self._is_closed = False
         transport.on_failure_too(self._fail)
-        threading.Thread(target=self._run, name="nfold-buddy", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="nfold-buddy", daemon=True)
+        self._thread.start()
 
-    def send(self, state: HeldState) -> None:
-        """Begin to give the buddy what it is to have of a snapshot."""
-        self._put(state)
+    def send(self, state: HeldState, taken: Callable[[], None]) -> None:
+        """Begin to give the buddy what it is to have of a snapshot; `taken` is called once it has that."""
+        self._put((state, taken))
 
-    def end(self) -> None:
-        """Tell the buddy, behind all snapshots, that no more come."""
+    def no_more(self) -> None:
+        """Begin to tell the buddy, behind all snapshots, that no more come."""
         self._put(None)
-        self.wait()
 
     def wait(self) -> None:
         """Wait until the buddy has all that was sent, which goes as fast as it can meanwhile.
@@ -94,13 +107,17 @@ class Sender:
         self._pacer.change(self._bytes_per_s)
 
     def close(self) -> None:
-        """Send nothing more, whatever is on its way."""
-        self._fail(TransportError("the generation was ended"))
+        """Send nothing more, whatever is on its way, and end the thread."""
+        self._is_closed = True
+        ended = TransportError("the generation was ended")
+        self._fail(ended)
+        self._exchange.fail(ended)
+        self._thread.join()
 
-    def _put(self, state: HeldState | None) -> None:
+    def _put(self, waiting: tuple[HeldState, Callable[[], None]] | None) -> None:
         with self._changed:
             self._unsent += 1
-            self._waiting.append(state)
+            self._waiting.append(waiting)
             self._changed.notify_all()
 
     def _fail(self, error: Exception) -> None:
@@ -111,15 +128,19 @@ class Sender:
 
     def _run(self) -> None:
         try:
-            while (state := self._next()) is not None:
+            while (waiting := self._next()) is not None:
+                state, taken = waiting
                 self._ship(state)
                 self._sent()
+                taken()
             self._exchange.wait((self._send(memoryview(_HEADER.pack(_NO_MORE))),))
             self._sent()
         except Exception as error:  # who waits for the buddy raises it
             self._fail(error)
+            if self._failed is not None and not self._is_closed:
+                self._failed(error)
 
-    def _next(self) -> HeldState | None:
+    def _next(self) -> tuple[HeldState, Callable[[], None]] | None:
         with self._changed:
             self._changed.wait_for(lambda: self._failure is not None or self._waiting)
             if self._failure is not None:
@@ -139,6 +160,8 @@ class Sender:
             data = state.read((self._shipment.member, index), 0, stop - start)
             for part in _parts(data):
                 self._pacer.take(len(part))
+                if self._failure is not None:
+                    raise self._failure
                 messages.append(self._send(part))
         self._exchange.wait((*messages, acknowledged), for_ever=True)
 
@@ -154,8 +177,27 @@ class Receiver:
         self._transport, self._shipment, self._memory = transport, shipment, memory
         self._count = self._left = 0
         """Of messages so far; parts of the snapshot under way that have not come."""
-        self._lock = threading.Lock()
+        self._lock, self._changed = threading.Lock(), threading.Condition()
+        self._is_over = False
+        self._failure: TransportError | None = None
         self._await_header()
+
+    def wait(self) -> None:
+        """Wait until the sender has said that no more come: before that, who leaves would seem lost to it.
+
+        Raises:
+            TransportError: it is lost.
+        """
+        self._transport.on_failure_too(self._fail)
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_over or self._failure is not None)
+            if not self._is_over and self._failure is not None:
+                raise self._failure
+
+    def _fail(self, error: TransportError) -> None:
+        with self._changed:
+            self._failure = error
+            self._changed.notify_all()
 
     def _await_header(self) -> None:
         header, count = bytearray(_HEADER.size), self._count
@@ -164,6 +206,9 @@ class Receiver:
     def _take_header(self, header: bytearray, count: int) -> None:
         (step,) = _HEADER.unpack(header)
         if step == _NO_MORE:
+            with self._changed:
+                self._is_over = True
+                self._changed.notify_all()
             return
         pieces: dict[Piece, StatePart] = {}
         parts: list[memoryview] = []

@@ -132,7 +132,7 @@ def copied_state(
     pieces, own = {}, set()
     for index, part in enumerate(_all_of(offer)):
         piece = (member, index)
-        if index >= len(offer.parts) and _is_fixed(part, written):
+        if index >= len(offer.parts) and is_fixed(part, written):
             pieces[piece] = part
             continue
         own.add(piece)
@@ -151,8 +151,8 @@ def adopted_state(label: Label, member: int, offer: Offer, held: HeldState) -> H
     return HeldState(label, pieces, _told(offer))
 
 
-def _is_fixed(part: StatePart, written: Collection[str]) -> bool:
-    """Whether it is a weight that nobody changes. Buffers may change at any time."""
+def is_fixed(part: StatePart, written: Collection[str]) -> bool:
+    """Return whether it is a weight that nobody changes. Buffers may change at any time."""
     is_weight = part.name.startswith(MODEL_PREFIX) and isinstance(part.values, nn.Parameter)
     return is_weight and part.name.removeprefix(MODEL_PREFIX) not in written
 

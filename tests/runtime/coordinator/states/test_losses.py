@@ -60,3 +60,35 @@ def test_no_step_is_lost_where_each_rank_has_the_whole_state(tmp_path, monkeypat
     assert (loss.kind, loss.again_from, loss.steps_again) == ("loss", "the step under way", 0)
     assert [line["step"] for line in run.folder.history()] == list(range(1, run.step + 1))
     assert difference(trained, plain_loop(program("residual"), run.step, CHUNKS).state_dict()) <= 1e-9
+
+
+@pytest.mark.parametrize("strategy", ["ssp", pytest.param("ps-async", marks=pytest.mark.exhaustive)])
+def test_who_is_killed_in_an_asynchronous_run_takes_few_steps_along(tmp_path, strategy):
+    """That of the shard which hands out slices and keeps batch statistics; without staleness all is as on one."""
+    wishes = {"staleness": 0} if strategy == "ssp" else {}
+    run = Elastic(
+        program("residual"), tmp_path / "run", may_lose=True, workers=3, strategy=strategy, protect=MOST, **wishes
+    )
+    run.train(3 * MOST)
+    run.kill(0)
+    run.until_planned(2)
+    run.train(MOST)
+    trained = run.end().state_dict()
+    (loss,) = run.folder.events()
+    assert (loss.kind, loss.again_from) == ("loss", "a snapshot")
+    assert loss.steps_again <= MOST
+    assert [line["step"] for line in run.folder.history()] == list(range(1, run.step + 1))
+    assert all(tensor.isfinite().all() for tensor in trained.values())
+    if wishes:
+        assert difference(trained, plain_loop(program("residual"), run.step, CHUNKS).state_dict()) <= 1e-9
+
+
+def test_a_loss_right_before_the_end_of_an_asynchronous_run_does_not_hold_it_up(tmp_path):
+    """No further snapshot is due, and others may have left by the time at which buddies would have the last one."""
+    wishes = {"workers": 3, "strategy": "ssp", "staleness": 0, "protect": MOST, "steps": 4 * MOST}
+    run = Elastic(program("residual"), tmp_path / "run", may_lose=True, **wishes)
+    run.train(4 * MOST - 1)
+    run.kill(2)
+    trained = run.to_the_end().state_dict()
+    assert [line["step"] for line in run.folder.history()] == list(range(1, 4 * MOST + 1))
+    assert difference(trained, plain_loop(program("residual"), 4 * MOST, CHUNKS).state_dict()) <= 1e-9

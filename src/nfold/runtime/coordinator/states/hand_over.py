@@ -56,11 +56,7 @@ class HandOver:
             NonFiniteLoss: training diverged.
         """
         self.forget()
-        if (
-            self._is_in_files
-            or plan.asynchrony is not None
-            or not set(self._membership.ranks) - set(self._membership.leavers)
-        ):
+        if self._is_in_files or not set(self._membership.ranks) - set(self._membership.leavers):
             return b""
         told = yield from self._requests.ask(ranks, {"do": "holdings"}, "holdings")
         facts = [told[rank]["facts"] for rank in ranks]

@@ -66,7 +66,7 @@ class Protection:
         """Take in that a generation begins under a plan."""
         self._members = self._membership.ranks[: plan.world_size]
         self._generation = self._membership.generation
-        is_on = self._is_on and plan.asynchrony is None and plan.world_size > 1
+        is_on = self._is_on and plan.world_size > 1
         self._commits = is_on and plan.is_replicated
         self._rhythm = Rhythm(self._wish.most_steps or FIRST_EVERY, 0) if is_on else Rhythm(0, 0)
         self._cost_s, self._other_at, self._ordered_at = None, _NEVER, _NEVER
