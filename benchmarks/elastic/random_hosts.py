@@ -18,7 +18,7 @@ LONG_CUTS = 0.2
 SILENT_S = 60.0
 """After which it is."""
 SPARE = 3
-"""Networks that there are beside those of the most hosts: one who leaves is still in its own when the next one comes."""
+"""Networks beside those of the most hosts: one who leaves is still in its own when the next one comes."""
 
 
 class HungError(Exception):
@@ -123,7 +123,8 @@ class RandomHosts:
 
     def _cut_off(self, name: str) -> None:
         """Take a host off its network, and bring it back later."""
-        assert self._hosts is not None and self._hosts.networks is not None
+        assert self._hosts is not None
+        assert self._hosts.networks is not None
         networks, place = self._hosts.networks, self._places[name]
         is_long = self._draw.random() < LONG_CUTS
         cut_s = SILENT_S + self._draw.uniform(5, 15) if is_long else self._draw.uniform(0.5, 4.0)

@@ -18,9 +18,7 @@ SILENT_MS, STRAGGLERS_MS = 1000, 1000
 class TorchftHosts(HostAgents):
     """One process a host, and a lighthouse on this machine, which says who takes part in a step."""
 
-    def __init__(
-        self, python: Path, hosts: Hosts, folder: Path, fewest: int, environment: Mapping[str, str]
-    ) -> None:
+    def __init__(self, python: Path, hosts: Hosts, folder: Path, fewest: int, environment: Mapping[str, str]) -> None:
         """Start none yet.
 
         Args:

@@ -24,8 +24,8 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
 from elastic_run import ElasticRun, NfoldRun, pace  # noqa: E402  a script's siblings are found only after this
 from environment import known, stamp, write  # noqa: E402
-from hosts_at import LOOPBACK, Hosts, hosts_at  # noqa: E402
 from host_agents import WAIT_S, HostAgents  # noqa: E402
+from hosts_at import LOOPBACK, Hosts, hosts_at  # noqa: E402
 from torchft_hosts import TorchftHosts, has_torchft  # noqa: E402
 from torchrun_agents import EVERY, TorchrunAgents  # noqa: E402
 

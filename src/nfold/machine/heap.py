@@ -36,9 +36,9 @@ def keep_freed(environment: Mapping[str, str] = os.environ) -> None:
 def share_heap(environment: Mapping[str, str] = os.environ) -> None:
     """Let all threads that begin from now on take memory from one heap.
 
-    By default a thread gets one of its own, of up to eight for each core, and leaves in it what lies between blocks that
-    live on: a command that starts threads again and again grows with each. One heap has one lock, so this is not for
-    ranks. Whoever has set the allocator up by environment variables keeps that.
+    By default a thread gets one of its own, of up to eight for each core, and leaves in it what lies between blocks
+    that live on: a command that starts threads again and again grows with each. One heap has one lock, so this is not
+    for ranks. Whoever has set the allocator up by environment variables keeps that.
     """
     if any(name in environment for name in _OWN_SETTINGS):
         return
