@@ -156,7 +156,7 @@ def _calm_pace_of_agents(agents: TorchrunAgents, ranks: int, calm_s: float, sinc
 
 
 CONTENDERS: dict[str, Callable[[Course], Iterator[dict[str, Any]]]] = {
-    **{strategy: partial(nfold, strategy) for strategy in ("ring", "ps", "hypergraph", "pipeline")},
+    **{strategy: partial(nfold, strategy) for strategy in ("ring", "ps", "hypergraph", "pipeline", "ps-async")},
     f"torchrun {FEWEST}:{HOSTS}": torchrun,
     f"torchrun {FEWEST}:{HOSTS}, in memory": partial(torchrun, in_memory=True),
     f"torchrun {HOSTS}": torchrun_of_all,
