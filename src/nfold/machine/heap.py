@@ -15,7 +15,8 @@ _KEPT_BYTES = 1 << 30
 _LARGE_BYTES = 1 << 25
 """What is larger still comes from the system: between small ones that stay, holes of that size would be left.
 The allocator's own bound, to which it would come by itself in a process that has freed as much at once."""
-_OWN_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_ARENA_MAX", "GLIBC_TUNABLES")
+_OWN_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+_OWN_HEAPS = ("MALLOC_ARENA_MAX", "MALLOC_ARENA_TEST", "GLIBC_TUNABLES")
 
 
 def keep_freed(environment: Mapping[str, str] = os.environ) -> None:
@@ -40,7 +41,7 @@ def share_heap(environment: Mapping[str, str] = os.environ) -> None:
     that live on: a command that starts threads again and again grows with each. One heap has one lock, so this is not
     for ranks. Whoever has set the allocator up by environment variables keeps that.
     """
-    if any(name in environment for name in _OWN_SETTINGS):
+    if any(name in environment for name in _OWN_HEAPS):
         return
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_ARENA_MAX, 1)
