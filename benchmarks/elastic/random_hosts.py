@@ -91,6 +91,8 @@ class RandomHosts:
         wishes += ["cut"] if len(training) > 1 and self._hosts is not None else []
         if others and draw.random() < OTHERS:
             training, wishes = others, ["leave", "kill"]
+        if not wishes:
+            return "nothing"
         kind = draw.choice(wishes)
         chosen = draw.choice(training) if training and kind != "join" else ""
         match kind:
@@ -127,7 +129,7 @@ class RandomHosts:
         assert self._hosts.networks is not None
         networks, place = self._hosts.networks, self._places[name]
         is_long = self._draw.random() < LONG_CUTS
-        cut_s = SILENT_S + self._draw.uniform(5, 15) if is_long else self._draw.uniform(0.5, 4.0)
+        cut_s = SILENT_S + self._draw.uniform(15, 25) if is_long else self._draw.uniform(0.5, 4.0)
 
         def mend() -> None:
             networks.mend(place)

@@ -36,7 +36,7 @@ CHECKPOINT_EVERY = 5
 
 
 def played(number: int, folder: Path) -> dict[str, Any]:
-    """Play one schedule on processes, and as many steps on one device; `hung` or `failed` says why it has no end."""
+    """Play one schedule on processes, and as many steps on one device; `hung` and `code` say why it has no end."""
     net, strategy = net_and_strategy(number)
     row: dict[str, Any] = {"number": number, "net": net, "strategy": strategy, "steps": STEPS}
     script = _program(folder)

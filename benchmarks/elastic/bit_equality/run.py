@@ -6,6 +6,7 @@ On threads of this process, with the harness of the tests; and on processes: pro
 import argparse
 import faulthandler
 import multiprocessing
+import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -53,11 +54,9 @@ class Player:
         try:
             if self._pipe.poll(LIMIT_S):
                 return self._pipe.recv()
-            why = {"hung": f"no end within {LIMIT_S:.0f} s"}
         except EOFError:
-            why = {"failed": "its process ended: see above"}
-        net, strategy = net_and_strategy(number)
-        return {"number": number, "net": net, "strategy": strategy, "events": [], **why}
+            return failed(number, failed="its process ended: see above")
+        return failed(number, hung=f"no end within {LIMIT_S:.0f} s")
 
     def close(self) -> None:
         """End it."""
@@ -94,7 +93,16 @@ def all_on_processes(numbers: Iterable[int]) -> Iterator[dict[str, Any]]:
     """Play schedules on processes."""
     for number in numbers:
         with tempfile.TemporaryDirectory() as folder:
-            yield processes.played(number, Path(folder))
+            try:
+                yield processes.played(number, Path(folder))
+            except (SystemExit, subprocess.TimeoutExpired) as error:
+                yield failed(number, failed=str(error))
+
+
+def failed(number: int, **why: str) -> dict[str, Any]:
+    """Return what there is to say of a schedule that has no end."""
+    net, strategy = net_and_strategy(number)
+    return {"number": number, "net": net, "strategy": strategy, "events": [], **why}
 
 
 def is_wrong(row: dict[str, Any]) -> bool:
