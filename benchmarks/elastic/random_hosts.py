@@ -28,16 +28,18 @@ class HungError(Exception):
 class RandomHosts:
     """The hosts of one run, and what is done to them."""
 
-    def __init__(self, run: ElasticRun, draw: random.Random, most: int, hosts: Hosts | None = None) -> None:
+    def __init__(self, run: ElasticRun, draw: random.Random, least: int, most: int, hosts: Hosts | None = None) -> None:
         """Nobody has joined yet.
 
         Args:
             run: waits for hosts.
             draw: says what happens, and to whom.
+            least: hosts that train are left.
             most: hosts that there are at a time.
             hosts: more than those, each in a network of its own, from which it is cut off, too; None: all on loopback.
         """
-        self.run, self._draw, self._most, self._hosts = run, draw, most, hosts
+        self.run, self._draw, self._hosts = run, draw, hosts
+        self._least, self._most = least, most
         self._names = (f"host-{number}" for number in count())
         self._turn = cycle(range(most + SPARE))
         self._places: dict[str, int] = {}
@@ -78,7 +80,7 @@ class RandomHosts:
             raise HungError(f"no step for {hung_s:.0f} s after step {run.last_step}")
 
     def disturb(self) -> str:
-        """Do one thing at random that leaves a host; return what."""
+        """Do one thing at random that leaves enough hosts; return what."""
         run, draw = self.run, self._draw
         for name in [name for name, host in run.hosts.items() if host.poll() is not None]:
             del run.hosts[name]  # it was given back
@@ -86,9 +88,9 @@ class RandomHosts:
         others = [name for name in run.hosts if name not in run.training()]
         wishes = ["join"] * 3 if len(run.hosts) < self._most else []
         wishes += ["stall"] if training else []
-        wishes += ["leave", "kill", "kill_rank"] if len(training) > 1 else []
-        wishes += ["leave two", "kill two"] if len(training) > 2 else []
-        wishes += ["cut"] if len(training) > 1 and self._hosts is not None else []
+        wishes += ["leave", "kill", "kill_rank"] if len(training) > self._least else []
+        wishes += ["leave two", "kill two"] if len(training) > self._least + 1 else []
+        wishes += ["cut"] if len(training) > self._least and self._hosts is not None else []
         if others and draw.random() < OTHERS:
             training, wishes = others, ["leave", "kill"]
         if not wishes:

@@ -21,6 +21,8 @@ from random_hosts import SPARE, HungError, RandomHosts
 from safetensors.torch import load_file
 from schedules import net_and_strategy
 
+from nfold.planning.choosing.strategies import PLACING
+
 HERE = Path(__file__).parent
 NETS = HERE.parents[2] / "tests" / "runtime" / "nets.py"
 MOST = 4
@@ -39,12 +41,12 @@ def played(number: int, folder: Path) -> dict[str, Any]:
     """Play one schedule on processes, and as many steps on one device; `hung` and `code` say why it has no end."""
     net, strategy = net_and_strategy(number)
     row: dict[str, Any] = {"number": number, "net": net, "strategy": strategy, "steps": STEPS}
-    script = _program(folder)
+    script, least = _program(folder), 2 if strategy in PLACING else 1  # a cut takes two hosts
     with _networks() as hosts:
         listens_at = "127.0.0.1:0" if hosts is None else f"{hosts.address}:0"
-        flags = (*_flags(strategy), "--nodes", f"1:{MOST}", "--checkpoint-every", str(CHECKPOINT_EVERY))
+        flags = (*_flags(strategy), "--nodes", f"{least}:{MOST}", "--checkpoint-every", str(CHECKPOINT_EVERY))
         run = ElasticRun(script, folder / "run", *flags, at=listens_at, environment=_environment(net, READ_S))
-        disturbing, told = RandomHosts(run, random.Random(number), MOST, hosts), []
+        disturbing, told = RandomHosts(run, random.Random(number), least, MOST, hosts), []
         try:
             disturbing.play(BETWEEN_S, HUNG_S, lambda step, what: told.append(f"{step}: {what}"))
             row["code"] = run.process.wait(ENDS_WITHIN_S)

@@ -67,7 +67,7 @@ def soak(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
     os.environ["READ_S"] = str(given.read_s)
     flags = ("--nodes", f"1:{MOST}", "--strategy", given.strategy, "--steps", str(given.steps))
     run = ElasticRun(SCRIPT, folder, *flags, "--checkpoint-every", str(given.checkpoint_every))
-    played, sizes = RandomHosts(run, random.Random(given.seed), MOST), Sizes(run)
+    played, sizes = RandomHosts(run, random.Random(given.seed), 1, MOST), Sizes(run)
     try:
         played.play((given.least_s, given.most_s), HUNG_S, sizes.tell)
         if run.process.wait(SETTLED_S):
