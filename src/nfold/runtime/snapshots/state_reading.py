@@ -46,8 +46,9 @@ class StateReading:
         self._asked = [0] * transport.world_size
         self.received_bytes = 0
 
-    def read(self, start: int, stop: int) -> bytearray | memoryview:
-        """Return bytes [start, stop) of the file, which are whole elements of one tensor: a view of what is held here.
+    def read(self, start: int, stop: int) -> memoryview:
+        """Return bytes [start, stop) of the file, which are whole elements of one tensor: a view of what is held here,
+        or what has come, which nobody else holds.
 
         Raises:
             TransportError: a rank that has some is lost.
@@ -55,22 +56,23 @@ class StateReading:
         """
         if (own := self._own_range(start, stop)) is not None:
             return own
-        found = bytearray(stop - start)
+        found = memoryview(bytearray(stop - start))
         messages: list[int] = []
-        position = start
+        position, received_bytes = start, 0
         while position < stop:
             source = self._source_of(position)
             end = min(stop, source.end)
-            where = memoryview(found)[position - start : end - start]
+            where = found[position - start : end - start]
             first = source.start + (position - source.begin) // source.item_bytes
             last = first + (end - position) // source.item_bytes
             if source.rank == self._rank:
                 where[:] = self._own.read(source.piece, first, last)
             else:
                 messages += self._ask(source, first, last, where)
-                self.received_bytes += len(where)
+                received_bytes += end - position
             position = end
         self._exchange.wait(messages)
+        self.received_bytes += received_bytes
         return found
 
     def _own_range(self, start: int, stop: int) -> memoryview | None:
