@@ -1,7 +1,7 @@
 """Which steps belong to which epoch, where an epoch may have more samples than the one before it.
 
-    epoch    0         1         2               3
-    step     0 1 2 3   4 5 6 7   8 9 10 11 12    13 ..        a host has brought samples that count from epoch 2 on
+epoch    0         1         2               3
+step     0 1 2 3   4 5 6 7   8 9 10 11 12    13 ..        a host has brought samples that count from epoch 2 on
 """
 
 from dataclasses import dataclass

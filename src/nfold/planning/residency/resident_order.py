@@ -146,9 +146,9 @@ def check_runs(runs: Sequence[PlacedRun], batch_size: int) -> None:
     if any(later.first_step <= one.first_step for one, later in pairwise(runs)):
         raise InternalError(f"placements begin at the steps {[run.first_step for run in runs]}")
     epochs = epoch_steps(runs, batch_size)
-    if not epochs.is_end(runs[0].first_step):
-        raise InternalError(f"samples are placed from step {runs[0].first_step} on, amid an epoch")
     total = count_samples(runs[0], epochs.epoch(runs[0].first_step))
+    if not epochs.is_end(runs[0].first_step):
+        raise InternalError(f"samples are placed from step {runs[0].first_step} on, amid an epoch of {total}")
     held = np.arange(total)  # those that an epoch must have: none is lost from an epoch to the next one
     for run in runs:
         epoch = epochs.epoch(run.first_step)

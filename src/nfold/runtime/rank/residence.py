@@ -71,6 +71,7 @@ def resident_of(base: Any, node: str, order: Message) -> ResidentDataset:
         return ResidentDataset(base, order["first"], order["total"], temporary_store(order["most_bytes"]))
     environment = os.environ if order["folder"] is None else {**os.environ, "NFOLD_DATA": order["folder"]}
     store = open_store(order["key"], node, order["most_bytes"], environment)
+    store.forget_from(order["num_begun"])  # another run may have had others of these numbers
     return ResidentDataset(base, order["first"], order["total"], store)
 
 

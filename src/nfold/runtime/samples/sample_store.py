@@ -132,6 +132,20 @@ class SampleStore:
         with self._changed:
             self._needed = needed
 
+    def forget_from(self, first: int) -> None:
+        """Drop samples from a number on: the data that it is for have fewer, and what was brought to a run is its own.
+
+        Raises:
+            ClusterError: those that stay cannot be written.
+        """
+        with self._changed:
+            try:
+                self._drop_all_but(number for number in self._files.entries if number < first)
+            except OSError as error:
+                raise ClusterError(
+                    f"samples cannot be kept in {self._files.folder}: {error.strerror}. {_ELSEWHERE}"
+                ) from error
+
     def close(self) -> None:
         """Let others use it."""
         self._files.close()

@@ -69,12 +69,21 @@ def machine(name: str) -> Node:
 class Living:
     """A run whose nodes hold the next so many samples each; its test leaves it when it has seen enough."""
 
-    def __init__(self, folder: Any, holds: dict[str, int], pinned: int = 0, least: int = 1, place: str = "waterfill"):
-        ends = [sum([*holds.values()][: index + 1]) for index in range(len(holds))]
-        parts = {name: range(end - held, end) for (name, held), end in zip(holds.items(), ends, strict=True)}
-        lives = local_data(lambda node: Subset(images(), parts[node]) if node in parts else None, pinned=pinned)
-        mine = replace(program("plain"), train_data=lives)
-        options = Options(workers=len(holds), steps=10**6, evaluate=False, measure=False, strategy="ring", place=place)
+    def __init__(
+        self,
+        folder: Any,
+        holds: dict[str, int],
+        brings: dict[str, int] | None = None,
+        least: int = 1,
+        place: str = "waterfill",
+        **changes: Any,
+    ):
+        told = holds | (brings or {})
+        ends = [sum([*told.values()][: index + 1]) for index in range(len(told))]
+        parts = {name: range(end - held, end) for (name, held), end in zip(told.items(), ends, strict=True)}
+        lives = local_data(lambda node: Subset(images(), parts[node]) if node in parts else None)
+        mine = replace(program("plain"), train_data=lives, epochs=10**5, **changes)
+        options = Options(workers=len(holds), evaluate=False, measure=False, strategy="ring", place=place)
         self.told, self.folder = Told(), RunFolder.create(folder / "run", "")
         self.job = Job(mine, options, self.told, folder=self.folder, lockstep=True)
         cluster = Cluster(nodes=tuple(map(machine, holds)))
@@ -83,6 +92,7 @@ class Living:
         )
         self._steps: Iterator[Any] = self.job.play()
         self.step = 0
+        self._begun = sum(holds.values())
 
     def train(self, steps: int = 1) -> None:
         for _ in range(steps):
@@ -117,15 +127,15 @@ class Living:
         assert found is not None
         return found
 
-    def end(self) -> Run:
-        """Leave the loop, and hold what was learnt against one device's."""
+    def end(self, longer_from: int = 10**5) -> Run:
+        """Leave the loop, and hold what was learnt against one device's; all samples count from some epoch on."""
         self._steps.close()  # type: ignore[attr-defined]
         ran, mine, runs = run_of(self.job), program("plain"), self.placed.runs
         samples = ResidentSamples(runs, mine.batch_size, mine.seed)
         assert difference(ran.state_dict(), plain_loop(mine, self.step, 0, samples=samples).state_dict()) <= 1e-9
-        for epoch in range(-(-self.step // samples.steps_per_epoch)):
-            order = placed_order(runs, mine.seed, epoch, mine.batch_size)
-            assert sorted(order.number) == [*range(NUM_SAMPLES)], "each sample once an epoch"
+        for epoch in range(samples.epoch_steps.begun(self.step)):
+            order, count = placed_order(runs, mine.seed, epoch, mine.batch_size), self._begun
+            assert sorted(order.number) == [*range(NUM_SAMPLES if epoch >= longer_from else count)], "each sample once"
         return ran
 
 
@@ -150,6 +160,25 @@ def test_who_comes_is_given_samples_and_may_go_again(tmp_path):
     run.train(2)
     assert [each.nodes for each in run.placed.runs] == [("pi", "desk"), ("pi", "desk", "new"), ("desk", "new")]
     run.end()
+
+
+def test_what_a_host_brings_that_comes_later_counts_from_the_next_epoch_on(tmp_path):
+    run = Living(tmp_path, {"pi": 18, "desk": 14}, {"new": 12})
+    run.train(3)
+    run.come("new")
+    assert run.until_planned(2) == 3
+    epoch = run.placed.runs[-1].epochs[-1].from_epoch
+    note = run.until_noted("new brings 12 samples")
+    assert note.startswith(
+        f"new brings 12 samples: they count from epoch {epoch + 1} on, which has 44 samples in 3 steps; the run has "
+    )
+    assert [(member.node, member.is_brought) for member in run.placed.members][-1] == ("new", True)
+    run.train(7)
+    assert run.job.outcome.total_steps == 2 * epoch + 3 * (10**5 - epoch)
+    run.leave(2)  # what it brought stays with the others
+    assert run.until_planned(3) == 2
+    run.train(4)
+    run.end(longer_from=epoch)
 
 
 def test_a_sample_that_the_disk_loses_comes_again_while_the_run_goes_on(tmp_path):

@@ -186,10 +186,11 @@ class Succession:
         placed = self._living.runs if self._living is not None else ()
         ready = with_placed(ready, placed)
         known, chosen, run_steps = beginning.known, plan_of(beginning.known), self._planning.run_steps(ready)
+        self._training.lasts(run_steps)
         ranks = tuple(range(chosen.world_size))
         orders = [cmd.Order((rank,), build, beginning.header) for rank, build in enumerate(beginning.builds)]
         orders = orders or build_orders(known, chosen, run_steps.total_steps, beginning.header, placed, ready["seed"])
-        orders = with_moves(orders, known, chosen, placed, beginning.next_step // run_steps.steps_per_epoch)
+        orders = with_moves(orders, known, chosen, placed, run_steps.by_epoch.epoch(beginning.next_step))
         self._protection.begin(chosen, known.cluster)
         orders = self._hand_over.with_sources(orders, self._protection.wishes)
         built = yield from self._requests.collect(ranks, orders, "built")
@@ -217,7 +218,7 @@ class Succession:
         lookahead = self._regrouping.lookahead
         generation_end = GenerationEnd(replanning, self._membership, lookahead)
         reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
-        progress = self._progress = Progress(ranks, chosen, beginning.next_step, run_steps.steps_per_epoch)
+        progress = self._progress = Progress(ranks, chosen, beginning.next_step, run_steps.by_epoch)
         if lookahead is not None:
             notes += lookahead.begin(known, self._as_seen(ready))
         ended = yield from self._training.play(ranks, progress, reprobing, generation_end, notes)

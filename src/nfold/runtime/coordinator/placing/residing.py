@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nfold.core.job import JobSettings
-from nfold.core.residency import NodeData, spans_of
+from nfold.core.residency import NodeData, num_begun, spans_of
 
 
 def reside_order(
@@ -23,6 +23,7 @@ def reside_order(
     return {
         "do": "reside",
         "total": spans[-1][1],
+        "num_begun": num_begun(members),
         "key": key,
         "steps": settings.steps,
         "measure": settings.place not in (None, "nothing"),
