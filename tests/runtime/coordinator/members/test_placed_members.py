@@ -16,7 +16,7 @@ from torch.utils.data import Subset
 
 from nfold.core import codec
 from nfold.core.cluster import Channel, Cluster, Node
-from nfold.core.job import JobSettings
+from nfold.core.job import Begun, JobSettings
 from nfold.core.options.host_range import HostRange
 from nfold.core.residency import PlacedData
 from nfold.core.text.cluster_file import LOCAL
@@ -28,6 +28,7 @@ from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.placing.living_data import check_hosts_stay
 from nfold.runtime.data.resident_samples import ResidentSamples
+from nfold.verbs.options.job_record import Resumed
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.ranks.thread_ranks import threads_put_back
 from nfold.verbs.run_folder.folder import RunFolder
@@ -82,17 +83,29 @@ class Living:
         ends = [sum([*told.values()][: index + 1]) for index in range(len(told))]
         parts = {name: range(end - held, end) for (name, held), end in zip(told.items(), ends, strict=True)}
         lives = local_data(lambda node: Subset(images(), parts[node]) if node in parts else None)
-        mine = replace(program("plain"), train_data=lives, epochs=10**5, **changes)
-        options = Options(workers=len(holds), evaluate=False, measure=False, strategy="ring", place=place)
-        self.told, self.folder = Told(), RunFolder.create(folder / "run", "")
-        self.job = Job(mine, options, self.told, folder=self.folder, lockstep=True)
-        cluster = Cluster(nodes=tuple(map(machine, holds)))
-        self.job._settings = replace(
-            self.job._settings, cluster=cluster, nodes=tuple(holds), hosts=HostRange(least=least, most=4)
-        )
+        self._mine = replace(program("plain"), train_data=lives, epochs=10**5, **changes)
+        self.folder, self._begun = RunFolder.create(folder / "run", ""), sum(holds.values())
+        self._place, self._hosts = place, HostRange(least=least, most=4)
+        self.begin(*holds)
+
+    def begin(self, *names: str, resumed: Resumed | None = None) -> None:
+        """Begin on some nodes, or go on there."""
+        wishes = {"evaluate": False, "measure": False, "strategy": "ring", "place": self._place}
+        self.told = Told()
+        options = Options(workers=len(names), **wishes)
+        self.job = Job(self._mine, options, self.told, folder=self.folder, resumed=resumed, lockstep=True)
+        cluster = Cluster(nodes=tuple(map(machine, names)))
+        self.job._settings = replace(self.job._settings, cluster=cluster, nodes=names, hosts=self._hosts)
         self._steps: Iterator[Any] = self.job.play()
         self.step = 0
-        self._begun = sum(holds.values())
+
+    def go_on(self, *names: str, same: bool) -> None:
+        """Leave the loop, and go on from the last checkpoint, as it was planned or anew."""
+        self._steps.close()  # type: ignore[attr-defined]
+        checkpoint, known = self.folder.checkpoint(), self.folder.known()
+        begun = Begun(batch_size=16, steps_per_epoch=2, placed=self.placed)
+        given = {"checkpoint": checkpoint, "history": [], "begun": begun}
+        self.begin(*names, resumed=Resumed(known=known if same else None, **given))
 
     def train(self, steps: int = 1) -> None:
         for _ in range(steps):
@@ -132,6 +145,7 @@ class Living:
         self._steps.close()  # type: ignore[attr-defined]
         ran, mine, runs = run_of(self.job), program("plain"), self.placed.runs
         samples = ResidentSamples(runs, mine.batch_size, mine.seed)
+        assert all(line["epoch"] == samples.epoch_steps.begun(line["step"]) for line in ran.history)
         assert difference(ran.state_dict(), plain_loop(mine, self.step, 0, samples=samples).state_dict()) <= 1e-9
         for epoch in range(samples.epoch_steps.begun(self.step)):
             order, count = placed_order(runs, mine.seed, epoch, mine.batch_size), self._begun
@@ -178,6 +192,22 @@ def test_what_a_host_brings_that_comes_later_counts_from_the_next_epoch_on(tmp_p
     run.leave(2)  # what it brought stays with the others
     assert run.until_planned(3) == 2
     run.train(4)
+    run.end(longer_from=epoch)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_run_goes_on_with_what_was_brought_though_its_host_is_gone(tmp_path, same):
+    run = Living(tmp_path, {"pi": 18, "desk": 14}, {"new": 12})
+    run.train(1)
+    run.come("new")
+    run.until_planned(2)
+    epoch = run.placed.runs[-1].epochs[-1].from_epoch
+    run.train(5)
+    run.leave(2)
+    run.until_planned(3)
+    run.train(2)
+    run.go_on("pi", "desk", same=same)
+    run.train(3)
     run.end(longer_from=epoch)
 
 

@@ -256,7 +256,7 @@ class PlacedRegrouping:
     ) -> Flow:
         run = (needed or self._living.data).runs[-1]
         kept = [needed_by(run, number) for number in gathered.numbers]
-        orders = move_orders(gathered.numbers, moves, kept, tuple(examples))
+        orders = move_orders(self._living.data.members, gathered.numbers, moves, kept, tuple(examples))
         return (yield from self._requests.collect(tuple(range(len(orders))), orders, "moved"))
 
     # The next generation

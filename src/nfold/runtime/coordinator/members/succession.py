@@ -190,7 +190,8 @@ class Succession:
         ranks = tuple(range(chosen.world_size))
         orders = [cmd.Order((rank,), build, beginning.header) for rank, build in enumerate(beginning.builds)]
         orders = orders or build_orders(known, chosen, run_steps.total_steps, beginning.header, placed, ready["seed"])
-        orders = with_moves(orders, known, chosen, placed, run_steps.by_epoch.epoch(beginning.next_step))
+        data = self._living.data if self._living is not None else None
+        orders = with_moves(orders, known, chosen, data, run_steps.by_epoch.epoch(beginning.next_step))
         self._protection.begin(chosen, known.cluster)
         orders = self._hand_over.with_sources(orders, self._protection.wishes)
         built = yield from self._requests.collect(ranks, orders, "built")

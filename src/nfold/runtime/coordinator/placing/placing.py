@@ -295,7 +295,7 @@ class Placing:
         everyone = tuple(range(len(self._numbers)))
         runs = self.runs or (self._kept.runs if self._kept else ())
         needed = [needed_by(runs[-1], number) if runs else () for number in self._numbers]
-        orders = move_orders(self._numbers, moves, needed, examples)
+        orders = move_orders(self._members, self._numbers, moves, needed, examples)
         return (yield from self._requests.collect(everyone, orders, "moved"))
 
 
