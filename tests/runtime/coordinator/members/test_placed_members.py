@@ -17,16 +17,17 @@ from torch.utils.data import Subset
 from nfold.core import codec
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.job import Begun, JobSettings
+from nfold.core.options.averages import Averages
 from nfold.core.options.host_range import HostRange
 from nfold.core.residency import PlacedData
 from nfold.core.text.cluster_file import LOCAL
 from nfold.errors import PlanError
 from nfold.node_data import local_data
-from nfold.planning.residency.node_inventory import Inventory
+from nfold.planning.residency.node_inventory import Inventory, keys_of
 from nfold.planning.residency.resident_order import placed_order
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
-from nfold.runtime.coordinator.placing.living_data import check_hosts_stay
+from nfold.runtime.coordinator.placing.living_data import LivingData, check_hosts_stay
 from nfold.runtime.data.resident_samples import ResidentSamples
 from nfold.verbs.options.job_record import Resumed
 from nfold.verbs.options.option_checks import Options
@@ -46,12 +47,17 @@ class Told(NullObserver):
     def __init__(self) -> None:
         self.notes: list[str] = []
         self.worlds: list[int] = []
+        self.alone: Any = None
+        """What follows once a single host is left, the first time."""
 
     def noted(self, text: str) -> None:
         self.notes.append(text)
 
     def planned(self, planned: Any, folder: Any) -> None:
         self.worlds.append(planned.plan.world_size)
+        if self.alone is not None and self.worlds[-1] == 1:
+            self.alone()
+            self.alone = None
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +101,7 @@ class Living:
         options = Options(workers=len(names), **wishes)
         self.job = Job(self._mine, options, self.told, folder=self.folder, resumed=resumed, lockstep=True)
         cluster = Cluster(nodes=tuple(map(machine, names)))
-        self.job._settings = replace(self.job._settings, cluster=cluster, nodes=names, hosts=self._hosts)
+        self.job._settings = replace(self.job._settings, cluster=cluster, nodes=names, hosts=self._hosts, waits_s=60.0)
         self._steps: Iterator[Any] = self.job.play()
         self.step = 0
 
@@ -211,6 +217,27 @@ def test_a_run_goes_on_with_what_was_brought_though_its_host_is_gone(tmp_path, s
     run.end(longer_from=epoch)
 
 
+def test_who_is_below_min_trains_again_once_somebody_is_back_whether_it_is_of_use_or_not(tmp_path, monkeypatch):
+    """Neither what it brings can be placed, nor it."""
+    placed_anew = LivingData.placed_anew
+
+    def refusing(living: Any, gathered: Any, excluded: Any, *rest: Any) -> PlacedData:
+        if len(gathered.members) - len(excluded) > 1:
+            raise PlanError("they compute nothing" if gathered.brought else "it has no room")
+        return placed_anew(living, gathered, excluded, *rest)
+
+    run = Living(tmp_path, {"pi": 24, "desk": 8}, {"new": 12}, least=2)
+    run.train(1)
+    monkeypatch.setattr(LivingData, "placed_anew", refusing)
+    run.told.alone = lambda: run.come("new")
+    run.leave(1)
+    assert run.until_planned(3) == 1
+    assert "note: 12 samples of new do not count: they compute nothing" in run.told.notes
+    assert "note: new cannot be used, and is let go: it has no room" in run.told.notes
+    run.train(2)
+    run.end()
+
+
 def test_a_sample_that_the_disk_loses_comes_again_while_the_run_goes_on(tmp_path):
     run = Living(tmp_path, {"pi": 40, "desk": 4})
     run.train(1)
@@ -229,10 +256,10 @@ def lives(held: int, **told: Any) -> Inventory:
     return Inventory(**{"num_samples": held, "sample_bytes": 100.0, "num_pinned": 0, "digest": f"{told}"} | told)
 
 
-def begun(*inventories: Inventory, place: str | None = "waterfill") -> Coordinated:
+def begun(*inventories: Inventory, place: str | None = "waterfill", least: int = 1, **wishes: Any) -> Coordinated:
     """A job of nodes that hold what they say, and come and go."""
     names = ("box", "box-2", "box-3")[: len(inventories)]
-    wishes = {"place": place, "hosts": HostRange(least=1, most=3)}
+    wishes |= {"place": place, "hosts": HostRange(least=least, most=3)}
     settings = JobSettings(workers=len(names), strategy="ring", nodes=names, cluster=cluster(*names), **wishes)
     return Coordinated(settings, inventories=inventories)
 
@@ -271,6 +298,17 @@ def test_who_pins_samples_ends_the_run_when_it_is_to_leave():
     assert told.text == f"member 0 (on box, pid 100) is to leave, and {why}"
 
 
+def test_a_host_that_is_left_out_at_the_start_counts_as_one_that_is_there():
+    """All samples are pinned, and fewer than MIN train on them."""
+    job = begun(lives(50, num_pinned=50), lives(0), least=2, waits_s=60.0)
+    job.start()
+    job.all_reside()
+    assert "note: box-2 is left out: it holds no samples, and all samples of others are pinned" in notes(job)
+    for reply in ("abandoned", "finished"):
+        job.say(1, reply, usage=None, staleness={}, has_file=False)
+    assert job.coordinator._membership.num_lacking == 0
+
+
 def test_a_lost_host_whose_samples_nobody_has_ends_the_run():
     job = training(lives(50), lives(50, digest="others"))
     job.handle(ev.Left(1, "was killed by signal 9 (SIGKILL)"))
@@ -290,10 +328,11 @@ def test_nothing_is_made_ready_while_others_train_and_the_state_goes_through_a_f
     assert orders(job.handle(ev.StateTaken(b"header"))) == ["01 connect"]
 
 
-def newcomer(job: Coordinated, inventory: Inventory) -> list[cmd.Command]:
+def newcomer(job: Coordinated, inventory: Inventory, **told: Any) -> list[cmd.Command]:
     job.handle(ev.MemberStarted(2, replace(cluster().nodes[0], name="pi-9")))
     job.say(2, "hello", host="there", pid=77)
-    return job.say(2, "ready", **READY | {"num_samples": inventory.num_samples, "inventory": codec.encode(inventory)})
+    lives_there = {"num_samples": inventory.num_samples, "inventory": codec.encode(inventory)}
+    return job.say(2, "ready", **READY | lives_there | told)
 
 
 def test_who_comes_learns_the_numbers_of_all_samples_and_then_listens():
@@ -304,11 +343,37 @@ def test_who_comes_learns_the_numbers_of_all_samples_and_then_listens():
     assert orders(job.say(2, "resides", schedule={}, costs=None)) == ["2 listen"]
 
 
-def test_who_brings_samples_that_the_run_does_not_know_is_not_let_in():
-    job = training(lives(50), lives(50, digest="others"))
-    refused, finish = newcomer(job, lives(5))
-    assert "pi-9 was not in the run when it began, and holds 5 samples" in refused.text
+OTHERS = {"first_pass": {"samples": 4, "outputs": []}}
+
+
+@pytest.mark.parametrize(
+    ("brings", "wishes", "ready", "told", "says"),
+    [
+        ({}, {"steps": 90}, {}, {}, "which would make epochs longer, and the run was asked for 90 steps in all"),
+        ({}, {}, {"has_scheduler": True}, {}, "and Program(scheduler=...) was made for the steps that there are now"),
+        ({}, {}, {"averages": codec.encode(Averages(kind="swa", every="epoch"))}, {}, "counts epochs of the steps"),
+        ({"keys": keys_of({"a.jpg": "1"})}, {}, {}, {}, "they are named files, while those of the others are items"),
+        ({}, {}, {}, {"first_pass": None}, "the program computes nothing from them"),
+        ({}, {}, {}, OTHERS, "the model calls other modules with them than with those of the others"),
+        ({"digest": "others"}, {}, {}, {}, "box-2 and pi-9 both hold the same 5 samples, as far as a few of them tell"),
+    ],
+)
+def test_who_brings_samples_that_the_run_cannot_count_is_not_let_in(brings, wishes, ready, told, says):
+    job = begun(lives(50), lives(50, digest="others"), **wishes)
+    job.ready |= ready
+    job.until_training()
+    refused, finish = newcomer(job, lives(5, **brings), **ready | told)
+    assert refused.text.startswith("note: member 2 (on pi-9, pid 77) is not let in: ")
+    assert says in refused.text
     assert orders([finish]) == ["2 finish"]
+
+
+def test_who_brings_samples_is_told_numbers_of_their_own():
+    job = training(lives(50), lives(50, digest="others"))
+    assert orders(newcomer(job, lives(5, digest="mine"))) == ["2 reside"]
+    reside = message(job.told[-1:], "reside")
+    assert (reside["first"], reside["total"], reside["num_begun"]) == (100, 105, 100)
+    assert reside["brought"] == [[100, 105, "mine"]]
 
 
 def test_a_lost_sample_is_asked_of_the_node_that_it_lived_on():
