@@ -14,7 +14,7 @@ from nfold.core.cluster import Cluster
 from nfold.core.job import JobSettings, Known
 from nfold.core.members import NOBODY, SpeedShift, Turnover
 from nfold.core.residency import PlacedData, PlacedRun, SampleMove, Spans, spans_of
-from nfold.core.text.units import duration, size
+from nfold.core.text.units import count, duration, size
 from nfold.errors import ClusterError, PlanError, ProgramError
 from nfold.planning.choosing.early_checks import RunSteps, check_last_batch
 from nfold.planning.residency.model.spans import common
@@ -190,6 +190,8 @@ class PlacedRegrouping:
         data = self._living.placed_anew(gathered, excluded, facts, known, before, step)
         run, run_steps = data.runs[-1], planning.run_steps(with_placed(ready, data.runs))
         if gathered.brought:
+            if self._settings.steps is not None:  # it was begun without, and went on with that
+                raise PlanError(f"the run was asked for {count(self._settings.steps, 'step')} in all (--steps)")
             if first_counted(before, step) >= before.by_epoch.begun(before.total_steps):
                 raise PlanError("no other epoch begins before the run ends")
             check_last_batch(known.graph, run_steps)

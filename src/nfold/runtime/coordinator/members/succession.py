@@ -20,6 +20,7 @@ from nfold.runtime.coordinator.members.membership import Membership
 from nfold.runtime.coordinator.members.placed_regrouping import PlacedRegrouping
 from nfold.runtime.coordinator.members.regrouping import Regrouping
 from nfold.runtime.coordinator.placing.beside_training import with_moves
+from nfold.runtime.coordinator.placing.brought import planned_from
 from nfold.runtime.coordinator.placing.living_data import LivingData
 from nfold.runtime.coordinator.progress import Progress
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
@@ -207,6 +208,7 @@ class Succession:
             *(cmd.Noted(f"note: {text}") for text in told),
         ]
         planning = self._planning.of(chosen)
+        from_step = planned_from(placed[-1], run_steps.by_epoch) if placed else 0
         replanning = Replanning(
             planning,
             known,
@@ -214,11 +216,12 @@ class Succession:
             price_s=2 * max(reply["seconds"] for reply in built.values()),
             is_wanted=self._settings.checkpoint_every != 0,
             speeds=self._speeds,
+            from_step=from_step,
         )
         expected_s = planning.expected_s(known, chosen, ready) if self._settings.measure else {}
         lookahead = self._regrouping.lookahead
         generation_end = GenerationEnd(replanning, self._membership, lookahead)
-        reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
+        reprobing = Reprobing(chosen.nodes, known.cluster, expected_s, from_step)
         progress = self._progress = Progress(ranks, chosen, beginning.next_step, run_steps.by_epoch)
         if lookahead is not None:
             notes += lookahead.begin(known, self._as_seen(ready))

@@ -11,6 +11,7 @@ from nfold.core.residency import NodeData, PlacedRun, Spans
 from nfold.core.text.units import count
 from nfold.errors import ClusterError, ProgramError
 from nfold.planning.choosing.early_checks import RunSteps
+from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.planning.residency.model.spans import num_samples
 from nfold.planning.residency.node_inventory import Inventory, refuse_claimed_twice
 from nfold.planning.residency.resident_order import count_samples
@@ -104,6 +105,13 @@ def first_counted(run_steps: RunSteps, step: int) -> int:
     """Return the first epoch in which samples count that are brought before a step: one under way keeps its own."""
     epochs = run_steps.by_epoch
     return epochs.epoch(step) if epochs.is_end(step) else epochs.epoch(step) + 1
+
+
+def planned_from(run: PlacedRun, epochs: EpochSteps) -> int:
+    """Return the step from which ranks train on the shares that are planned with: all that was brought counts."""
+    total = count_samples(run, run.epochs[-1].from_epoch)
+    first = next(each.from_epoch for each in run.epochs if count_samples(run, each.from_epoch) == total)
+    return epochs.first_step(first)
 
 
 def told_of(
