@@ -192,7 +192,7 @@ class PlacedRegrouping:
         if gathered.brought:
             if self._settings.steps is not None:  # it was begun without, and went on with that
                 raise PlanError(f"the run was asked for {count(self._settings.steps, 'step')} in all (--steps)")
-            if first_counted(before, step) >= before.by_epoch.begun(before.total_steps):
+            if first_counted(before.by_epoch, step) >= before.by_epoch.begun(before.total_steps):
                 raise PlanError("no other epoch begins before the run ends")
             check_last_batch(known.graph, run_steps)
         check_least(data.runs, ready["batch_size"], known.graph, ready["seed"])  # before anything has moved for it

@@ -101,10 +101,12 @@ def _check_new(node: str, brings: str, inventory: Inventory, run: Run) -> None:
         )
 
 
-def first_counted(run_steps: RunSteps, step: int) -> int:
-    """Return the first epoch in which samples count that are brought before a step: one under way keeps its own."""
-    epochs = run_steps.by_epoch
-    return epochs.epoch(step) if epochs.is_end(step) else epochs.epoch(step) + 1
+def first_counted(epochs: EpochSteps, step: int) -> int:
+    """Return the first epoch in which samples count that are brought before a step: one under way keeps its own.
+
+    So does the first one of a run: it has the samples that the run began with.
+    """
+    return epochs.epoch(step) if step and epochs.is_end(step) else epochs.epoch(step) + 1
 
 
 def planned_from(run: PlacedRun, epochs: EpochSteps) -> int:
@@ -126,7 +128,7 @@ def told_of(
         run: the placement with it.
         run_steps: of the run with it.
     """
-    epoch = first_counted(run_steps, step)
+    epoch = first_counted(run_steps.by_epoch, step)
     longer = f"{count_samples(run, epoch):,} samples in {count(run_steps.by_epoch.steps(epoch), 'step')}"
     then = f"they count from epoch {epoch + 1} on, which has {longer}; the run has {run_steps.total_steps} steps then"
     return [

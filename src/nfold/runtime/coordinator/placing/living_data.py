@@ -17,7 +17,7 @@ from nfold.planning.residency.model.traffic import traffic_kind
 from nfold.planning.residency.node_inventory import Inventory, SampleCosts
 from nfold.planning.residency.placed_run import counted_from, placed_run
 from nfold.planning.residency.resident_order import runs_before
-from nfold.runtime.coordinator.placing.brought import Run, check_brought
+from nfold.runtime.coordinator.placing.brought import Run, check_brought, first_counted
 from nfold.runtime.coordinator.placing.inventories import members_of, numbered
 from nfold.runtime.coordinator.placing.kept_placement import (
     counted_at,
@@ -135,7 +135,7 @@ class LivingData:
         if number in [self._numbers[rank] for rank in ranks]:
             raise ProgramError(f"{node} trains already, and what lives on a node is for one rank of it.")
         own = spans_of(members)[number]
-        if members[number].is_brought and without((own,), scheduled_at(self.data, self.runs[-1].first_step)):
+        if members[number].is_brought and without((own,), scheduled_at(self.data, self.runs[-1].first_step + 1)):
             run = Run(self._settings, told, self.data.members, self._inventories)
             check_brought(node, inventory, ready, run)
         self.data = replace(self.data, members=members)
@@ -236,9 +236,9 @@ class LivingData:
         )
         plan = place(problem, self._method)
         run = placed_run(plan, gathered.numbers, first_step=step, first_epoch=epoch, sites=problem.sites)
-        if not epochs.is_end(step):
+        if (first := first_counted(epochs, step)) > epoch:
             later = [without(spans, gathered.counted) for spans in gathered.lists]
-            run = counted_from(run, union(span for spans in later for span in spans), epoch + 1)
+            run = counted_from(run, union(span for spans in later for span in spans), first)
         run = replace(run, in_a_row=known.graph.least_chunk, has_moved=True)  # kept once it has
         return replace(self.data, runs=(*runs_before(self.data.runs, step), run), plan=plan)
 

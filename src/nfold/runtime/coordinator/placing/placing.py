@@ -24,7 +24,7 @@ from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, with_placed
 from nfold.runtime.coordinator.members.generations import Generations
 from nfold.runtime.coordinator.placing.beside_training import needed_by
-from nfold.runtime.coordinator.placing.brought import left_out
+from nfold.runtime.coordinator.placing.brought import first_counted, left_out
 from nfold.runtime.coordinator.placing.inventories import (
     as_called,
     check_settings,
@@ -91,9 +91,9 @@ class Placing:
         self._members, self._numbers = numbered(self._kept, found)
         self._sample_bytes = self._kept.sample_bytes if self._kept else mean_bytes(inventories.values())
         self._deviation_bytes = max(each.deviation_bytes for each in inventories.values())
-        self._inventories = inventories
         self._key = self._kept.key if self._kept else data_key(inventories, settings.run)
         self._found = tuple(self._members[number] for number in self._numbers)
+        self._inventories = {each.node: told for each, told in zip(found, inventories.values(), strict=True)}
         self._batch_size = ready[0]["batch_size"]
         if ready[0]["loaders"]:
             requests.say(cmd.Noted(NO_LOADERS))
@@ -230,9 +230,10 @@ class Placing:
         )
         plan = place(problem, self._method)
         run = placed_run(plan, self._numbers, first_step=self._first_step, first_epoch=epoch, sites=problem.sites)
-        if self._kept is not None and not run_steps.by_epoch.is_end(self._first_step):
+        first = first_counted(run_steps.by_epoch, self._first_step)
+        if self._kept is not None and first > epoch:
             held, counted = [span for spans in lists for span in spans], counted_at(self._kept, self._first_step, epoch)
-            run = counted_from(run, without(union(held), counted), epoch + 1)
+            run = counted_from(run, without(union(held), counted), first)
         run = replace(run, in_a_row=known.graph.least_chunk)
         if self._kept is not None:
             run = replace(run, moves=(*repairs(self._kept, lists, self._numbers), *run.moves))
