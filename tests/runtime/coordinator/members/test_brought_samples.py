@@ -10,7 +10,9 @@ from nfold.core import codec
 from nfold.core.options.averages import Averages
 from nfold.core.residency import PlacedData
 from nfold.errors import PlanError
+from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.planning.residency.node_inventory import keys_of
+from nfold.runtime.coordinator.placing.brought import first_counted
 from nfold.runtime.coordinator.placing.living_data import LivingData
 from nfold.verbs.ranks.thread_ranks import threads_put_back
 
@@ -77,6 +79,10 @@ def test_who_is_below_min_trains_again_once_somebody_is_back_whether_it_is_of_us
     assert "note: new cannot be used, and is let go: it has no room" in run.told.notes
     run.train(2)
     run.end()
+
+
+def test_an_epoch_under_way_keeps_its_samples_and_so_does_the_first_one():
+    assert [first_counted(EpochSteps.even(4), step) for step in (0, 3, 4, 5)] == [1, 1, 1, 2]
 
 
 OTHERS = {"first_pass": {"samples": 4, "outputs": []}}
