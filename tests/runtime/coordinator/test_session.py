@@ -9,6 +9,7 @@ import pytest
 
 from nfold.core.trace import StepParts
 from nfold.errors import ClusterError
+from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.session import Session
@@ -93,7 +94,7 @@ class Scripted:
         plan = SimpleNamespace(asynchrony=asynchrony)
         part = StepParts.from_row([3, 0, 2.0, *[0.0] * 6, 0, 1])
         self._commands = [
-            cmd.Planned(None, plan, 99, 99, 0, None),
+            cmd.Planned(None, plan, 99, EpochSteps.even(99), 0, None),
             cmd.Send((0,), {"do": "until", "step": 16}),
             cmd.StepDone(2, 0, 0.5, (part,), None),
             cmd.StepDone(3, 0, 0.5, (part,), None),
