@@ -70,6 +70,14 @@ def test_what_was_measured_wrong_before_the_run_is_put_right():
     assert slow.told == "computes 3.0 times slower than at the start"
 
 
+def test_nodes_that_are_as_unlike_as_was_measured_are_not_corrected():
+    unlike = Cluster(nodes=(replace(CLUSTER.nodes[0], speed=0.8), replace(CLUSTER.nodes[1], speed=0.2)))
+    speeds = watched(now=unlike)
+    assert play(speeds, 40, 0.1, 0.1) == []
+    assert speeds.in_cluster(unlike) == unlike
+    assert [shift.node for shift in play(speeds, 40, 0.1, 0.3)] == ["b"]
+
+
 def test_parts_of_a_model_are_not_compared_with_each_other():
     cut = replace(PLAN.placement, owners={"A": (0, 0), "B": (1, 1)})
     assert play(watched(replace(PLAN, placement=cut)), 60, 0.1, 0.3) == []
