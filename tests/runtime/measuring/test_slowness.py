@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from nfold.core.trace import ReductionParts, Span, StepParts, StepTrace, transfers_s
-from nfold.runtime.measuring.slowness import NUM_STEPS, ProbeSpacing, Slowness, expected_times_s, expected_waits_s, times_s
+from nfold.runtime.measuring.slowness import (
+    NUM_STEPS,
+    ProbeSpacing,
+    Slowness,
+    expected_times_s,
+    expected_waits_s,
+    times_s,
+)
 
 B0, B1 = "the reduction of b0", "the reduction of b1"
 

@@ -98,9 +98,7 @@ def share_chunks(
     """
     counts = list(least) or [0] * len(chunk_seconds)
     beside_s = beside_seconds or (0.0,) * len(counts)
-    ends = [
-        (beside_s[index] + (counts[index] + 1) * seconds, index) for index, seconds in enumerate(chunk_seconds)
-    ]
+    ends = [(beside_s[index] + (counts[index] + 1) * seconds, index) for index, seconds in enumerate(chunk_seconds)]
     heapq.heapify(ends)
     for _ in range(num_chunks - sum(counts)):
         end_s, index = ends[0]

@@ -102,9 +102,7 @@ class ShiftingSpeeds:
         """
         assert self._plan is not None, "it is looked at"
         works = [name for name, work in self._works.items() if work > 0]
-        known = {
-            name: usual * self._speeds[name] for name in works if (usual := self._changes[name].usual) is not None
-        }
+        known = {name: usual * self._speeds[name] for name in works if (usual := self._changes[name].usual) is not None}
         if self._is_compared or self._plan.placement.is_cut or len(known) < len(works):
             return ()
         self._is_compared, typical = True, median(known.values())
