@@ -32,6 +32,7 @@ from nfold.runtime.coordinator.training import Training
 from nfold.runtime.failures.ranks_lost import RanksLost
 from nfold.runtime.measuring.reprobing import Reprobing
 from nfold.runtime.measuring.shifting_speeds import ShiftingSpeeds
+from nfold.runtime.measuring.slowness import ProbeSpacing
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class Succession:
         """
         self._living = living
         self._progress: Progress | None = None
-        self._speeds = ShiftingSpeeds()
+        self._speeds, self._spacing = ShiftingSpeeds(), ProbeSpacing()
         self._settings, self._planning, self._requests = settings, planning, requests
         self._membership, self._generations, self._regrouping = membership, generations, regrouping
         self._training, self._hand_over, self._protection = training, hand_over, protection
@@ -221,7 +222,7 @@ class Succession:
         expected_s = planning.expected_s(known, chosen, ready) if self._settings.measure else {}
         lookahead = self._regrouping.lookahead
         generation_end = GenerationEnd(replanning, self._membership, lookahead)
-        reprobing = Reprobing(chosen.nodes, known.cluster, expected_s, from_step)
+        reprobing = Reprobing(chosen.nodes, known.cluster, expected_s, self._spacing, from_step)
         progress = self._progress = Progress(ranks, chosen, beginning.next_step, run_steps.by_epoch)
         if lookahead is not None:
             notes += lookahead.begin(known, self._as_seen(ready))
