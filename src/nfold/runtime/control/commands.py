@@ -133,6 +133,15 @@ class Replanned:
 
 
 @dataclass(frozen=True, slots=True)
+class Stranded:
+    """Nobody trains: there is no plan for those who are left, who wait for others."""
+
+    turnover: Turnover
+    next_step: int
+    """Counts from 0."""
+
+
+@dataclass(frozen=True, slots=True)
 class StateRead:
     """All ranks of a generation have the state that they go on from."""
 
@@ -158,6 +167,8 @@ class PlanAside:
     """Who may come in addition."""
     hosts: tuple[str, ...]
     """Of stayers and newcomers; empty: all share one."""
+    are_stranded: bool = False
+    """Whether there is no plan for those who stay alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +325,7 @@ ToShell = (
     | Placed
     | Moved
     | Replanned
+    | Stranded
     | StateRead
     | PlanAside
     | TakeState

@@ -209,7 +209,8 @@ class Coordinator:
 
     def _tick(self, tick: ev.ClockTick) -> list[cmd.ToShell]:
         commands = self._watch(tick) or self._watch_network(tick) or self._lookahead.tick(tick.now_s)
-        return commands or (self._advance(tick) if self._membership.num_lacking else [])
+        is_waiting = self._membership.num_lacking or self._lookahead.is_stranded
+        return commands or (self._advance(tick) if is_waiting else [])
 
     def _watch(self, tick: ev.ClockTick) -> list[cmd.ToShell]:
         """Say which ranks have fallen silent, and give up those that stay so."""

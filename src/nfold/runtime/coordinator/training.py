@@ -11,13 +11,14 @@ from nfold.core import codec
 from nfold.core.job import JobSettings
 from nfold.core.options.averages import Averages, is_averaged
 from nfold.core.options.best_model import BestSoFar
-from nfold.core.text.units import count, seconds
+from nfold.core.text.units import count
 from nfold.core.trace import RankUsage
 from nfold.planning.choosing.early_checks import RunSteps
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.control.halting import Halting
 from nfold.runtime.coordinator.members.generation_end import GenerationEnd
+from nfold.runtime.coordinator.members.host_wait import HostWait
 from nfold.runtime.coordinator.progress import Progress
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.replanning import plan_of
@@ -34,7 +35,11 @@ STOPPING = "stopping after the step under way; press Ctrl-C again to stop now"
 
 
 class Training:
-    """The steps of a run, whatever generations play them."""
+    """The steps of a run, whatever generations play them.
+
+    Attributes:
+        host_wait: the time for which nobody trains for want of hosts.
+    """
 
     def __init__(
         self,
@@ -73,8 +78,7 @@ class Training:
         self._ordered_model: dict[str, Any] = {}
         """Facts of the last best model that ranks were asked for."""
         self._gathers = 0
-        self._short_since_s: float | None = None
-        """When it was first seen that too few ranks are left."""
+        self.host_wait = HostWait(settings.waits_s, settings.hosts)
         self._keeps_while_waiting = False
         self._interrupted = self._time_is_up = self._is_terminated = False
 
@@ -116,11 +120,10 @@ class Training:
             is_held = is_ending or halting.is_open or reprobing.is_open or self._waits_for_best(progress)
             if generation_end.num_lacking:
                 is_held = True
-            else:
-                self._short_since_s = None
             if stop > granted and not is_held:
                 commands.append(cmd.Order(ranks, {"do": "until", "step": stop}))
                 granted = stop
+                self.host_wait.end()
                 commands += self._orders_at(granted, ranks, progress)
                 continue
             commands += self._steering.hand_out(progress.done, granted, is_waiting=bool(progress.pending))
@@ -132,7 +135,8 @@ class Training:
             commands = []
             commands += self._hear_wish(event, granted, ranks, progress)
             if isinstance(event, ev.ClockTick):
-                commands += self._wait_for_others(event.now_s, generation_end.num_lacking)
+                if generation_end.num_lacking:
+                    commands += self._wait_for_others(event.now_s, generation_end.num_lacking)
                 if self._keeps_while_waiting and not halting.is_open and self._may_keep(progress):
                     commands.append(self._keeping(granted, ranks, progress))  # nobody else has it
                     self._keeps_while_waiting = False
@@ -179,16 +183,13 @@ class Training:
 
     def _wait_for_others(self, now_s: float, num_lacking: int) -> list[cmd.Command]:
         """Say that too few ranks are left, and end the run in order when none has come for long."""
-        if self._short_since_s is None:
-            self._short_since_s = now_s
-            lacking, limit = count(num_lacking, "host"), seconds(self._settings.waits_s)
+        if told := self.host_wait.begin(now_s, f"{count(num_lacking, 'host')} more"):
             self._keeps_while_waiting = True
-            bring = "nfold scale, nfold join, their manager or a fault brings one"
-            return [cmd.Noted(f"waiting for {lacking} more (--nodes {self._settings.hosts}), {limit} at most: {bring}")]
-        if now_s - self._short_since_s < self._settings.waits_s or self._interrupted:
+            return [cmd.Noted(text) for text in told]
+        if not self.host_wait.is_over(now_s) or self._interrupted:
             return []
         self._interrupted = self._is_terminated = True
-        return [cmd.Noted(f"nobody has come within {seconds(self._settings.waits_s)} (--hosts-within)")]
+        return [cmd.Noted(self.host_wait.in_vain)]
 
     def _may_keep(self, progress: Progress) -> bool:
         return self._settings.checkpoint_every != 0 and not progress.unkept
@@ -202,8 +203,8 @@ class Training:
     ) -> Flow:
         """Keep the state of the step at which all have stopped; return the header of what the next ranks read.
 
-        It stays in the ranks' memory, and where that cannot be, in a checkpoint. Where nobody can go on from a
-        checkpoint of this program, return commands that are still to be said.
+        It stays in the ranks' memory, and where that cannot be, in a checkpoint: in both where those who stay are to
+        wait. Where nobody can go on from a checkpoint of this program, return commands that are still to be said.
         """
         commands = yield from self._drained(progress, commands)
         if progress.unkept:
@@ -211,7 +212,7 @@ class Training:
         self._requests.say(*commands)
         known = generation_end.known
         header = yield from self._hand_over.take(ranks, progress.done, known.graph, plan_of(known))
-        if header:
+        if header and not generation_end.has_no_room:
             return header
         commands = self._requests.take_unsaid()
         if progress.kept != progress.done:
@@ -219,6 +220,10 @@ class Training:
             commands = yield from self._drained(progress, commands)
         if progress.unkept:
             return commands
+        if header and not self._hand_over.needs(generation_end.leaving):
+            self._requests.say(*commands)
+            return header
+        self._hand_over.forget()  # those who stay may have no room for what the others have alone
         return (yield from self.take_state(commands))
 
     def _drained(self, progress: Progress, commands: list[cmd.Command]) -> Flow:

@@ -23,6 +23,7 @@ _DOING = {
     "evaluate": "while it evaluated the test data",
     "checkpoint": "while its state was gathered for a checkpoint",
     "model": "while the best model was gathered",
+    "keep": "while what others hold was gathered for a checkpoint",
     "average": "while the averaged weights were gathered",
     "finish": "while it finished",
 }

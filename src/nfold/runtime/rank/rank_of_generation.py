@@ -78,6 +78,7 @@ class Rank:
             "drop": self._do_drop,
             "holdings": self._do_holdings,
             "hand": self._do_hand,
+            "keep": self._do_keep,
             "protect": self._do_protect,
         }
 
@@ -340,6 +341,9 @@ class Rank:
 
     def _do_hand(self, order: Message, _: bytes) -> None:
         self._process.channel.send(self._state_handing.hand(order))
+
+    def _do_keep(self, order: Message, header: bytes) -> None:
+        self._process.channel.send(self._state_handing.keep(order, header))
 
     def _do_drop(self, _: Message, __: bytes) -> None:
         """Forget the plan and what was trained under it; another plan may follow."""

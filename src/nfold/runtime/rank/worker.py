@@ -21,6 +21,7 @@
                     <--    snapshot     has taken one
     recall          -->    recalled     which states are held in memory, after a loss
     hand            -->    handed       gives, or takes, what only a rank that leaves had of it
+    keep            -->    kept         rank 0 sends the file of the state that all hold, without a plan
     hold            -->    holding      at once: begins no more steps; another `until` says which is the last one
     abandon         -->    abandoned    at once: ends the generation where it is
     give            -->    gives        at once: a sample that another one `lacks`, to whom `given` brings it

@@ -761,7 +761,9 @@ def test_two_losses_at_once_are_told_of_what_came_late_only_once():
     lose(job, 2, 0, 1)
     job.all_say("abandoned", (0, 1))
     *_, again, _ = job.all_say("recalled", (0, 1), states=states)
-    assert (again.next_step, again.turnover.lost, again.turnover.again_from) == (4, ("host-3", "host-2"), "a snapshot")
+    assert (again.next_step, again.turnover.lost, again.turnover.again_from) == (4, ("host-2",), "a snapshot")
+    lost = [host for each in job.told if isinstance(each, cmd.Replanned) for host in each.turnover.lost]
+    assert lost == ["host-3", "host-2"], "each is told once"
 
 
 def test_who_wants_the_run_to_end_while_a_loss_is_looked_into_is_heard_once_it_goes_on():

@@ -38,6 +38,16 @@ class GenerationEnd:
         return self._membership.decision in (Decision.GROW, Decision.SHRINK)
 
     @property
+    def has_no_room(self) -> bool:
+        """Whether those who stay are to have no plan, and wait for others."""
+        return self._lookahead is not None and self._lookahead.has_no_room
+
+    @property
+    def leaving(self) -> tuple[int, ...]:
+        """Ranks that are to leave."""
+        return tuple(map(self._membership.ranks.index, self._membership.leavers))
+
+    @property
     def num_lacking(self) -> int:
         """How many ranks more it takes to train."""
         return self._membership.num_lacking
