@@ -133,8 +133,8 @@ class Replanned:
 
 
 @dataclass(frozen=True, slots=True)
-class Stranded:
-    """Nobody trains: there is no plan for those who are left, who wait for others."""
+class Departed:
+    """Members have gone, and nobody trains: there is no plan for those who are left, or no step is left to be done."""
 
     turnover: Turnover
     next_step: int
@@ -325,7 +325,7 @@ ToShell = (
     | Placed
     | Moved
     | Replanned
-    | Stranded
+    | Departed
     | StateRead
     | PlanAside
     | TakeState

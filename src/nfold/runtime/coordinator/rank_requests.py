@@ -10,7 +10,7 @@ from nfold.runtime.failures.first_cause import Postmortem
 
 Flow = Generator[list[cmd.Command], ev.Event, Any]
 
-OF_STEPS = frozenset({"steps", "snapshot", "evaluated", "checkpoint", "model", "average"})
+OF_STEPS = frozenset({"steps", "snapshot", "evaluated", "checkpoint", "model", "average", "delivered"})
 """What ranks tell while they train, and between steps."""
 
 

@@ -38,7 +38,7 @@ Step = (
     | cmd.Placed
     | cmd.Moved
     | cmd.Replanned
-    | cmd.Stranded
+    | cmd.Departed
     | cmd.StateRead
     | cmd.TrainingBegins
     | cmd.StepDone
@@ -335,6 +335,6 @@ class Session:
 
 def _orders_first(commands: list[cmd.ToShell]) -> list[cmd.ToShell]:
     """Where another plan follows, let nobody wait for an order until that is written down."""
-    if not any(isinstance(each, cmd.Replanned | cmd.Stranded) for each in commands):
+    if not any(isinstance(each, cmd.Replanned | cmd.Departed) for each in commands):
         return commands
     return sorted(commands, key=lambda each: not isinstance(each, cmd.Send))

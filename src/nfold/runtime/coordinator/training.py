@@ -1,22 +1,22 @@
 """What the ranks of a generation do from its first step on, and what is due between steps. Pure.
 
-until k ── evaluate, checkpoint, best model ── until .. ──> average, finish
+until k ── evaluate, checkpoint, best model ── until .. ──> average, deliver ── all is here ──> finish
                                                     └─────> hold the state for the generation that follows
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from nfold.core import codec
 from nfold.core.job import JobSettings
+from nfold.core.members import Turnover
 from nfold.core.options.averages import Averages, is_averaged
 from nfold.core.options.best_model import BestSoFar
 from nfold.core.text.units import count
-from nfold.core.trace import RankUsage
 from nfold.planning.choosing.early_checks import RunSteps
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.control.halting import Halting
+from nfold.runtime.coordinator.delivery import Delivery
 from nfold.runtime.coordinator.members.generation_end import GenerationEnd
 from nfold.runtime.coordinator.members.host_wait import HostWait
 from nfold.runtime.coordinator.progress import Progress
@@ -26,10 +26,8 @@ from nfold.runtime.coordinator.states.hand_over import HandOver
 from nfold.runtime.coordinator.states.protection import Protection
 from nfold.runtime.coordinator.steering import Steering
 from nfold.runtime.failures.first_cause import Postmortem
+from nfold.runtime.failures.ranks_lost import RanksLost
 from nfold.runtime.measuring.reprobing import Reprobing
-
-if TYPE_CHECKING:
-    from nfold.runtime.control.spool import Arrived
 
 STOPPING = "stopping after the step under way; press Ctrl-C again to stop now"
 
@@ -165,9 +163,9 @@ class Training:
         if self._has_averages(granted):
             progress.pending.append((granted, "average", set(ranks)))
             commands.append(cmd.Order(ranks, {"do": "average", "tag": self._next_tag()}))
-        commands.append(cmd.Order(ranks, {"do": "finish", "tag": self._next_tag()}))
-        self._postmortem.ordered("finish")
-        return (yield from self._finish(ranks, progress, commands))
+        commands.append(cmd.Order(ranks, {"do": "deliver", "tag": self._next_tag()}))
+        self._postmortem.ordered("deliver")
+        return (yield from self._finish(ranks, progress, generation_end, commands))
 
     def _hear_wish(
         self, event: ev.Event, granted: int, ranks: tuple[int, ...], progress: Progress
@@ -265,33 +263,50 @@ class Training:
             commands = []
         return event.header
 
-    def _finish(self, ranks: tuple[int, ...], progress: Progress, commands: list[cmd.Command]) -> Flow:
-        left, usage = set(ranks), {}
-        model: Arrived | None = None
-        staleness: dict[str, int] = {}
-        while left:
-            event = yield commands
-            commands = []
-            if not isinstance(event, ev.Received):
-                continue
-            if event.message["is"] == "finished":
-                left.discard(event.rank)
-                usage[event.rank] = codec.decode(RankUsage, event.message["usage"])
-                model = event.file or model
-                staleness = event.message["staleness"] or staleness
-            else:
-                commands = progress.take(event)
-        order = tuple(usage[rank] for rank in sorted(usage))
+    def _finish(
+        self,
+        ranks: tuple[int, ...],
+        progress: Progress,
+        generation_end: GenerationEnd,
+        commands: list[cmd.Command],
+    ) -> Flow:
+        """Wait for all that the run ends with, then let ranks go.
+
+        Raises:
+            RanksLost: those who are left have to deliver it.
+        """
+        delivery = Delivery()
+        try:
+            while delivery.missing(ranks):
+                event = yield commands
+                commands = []
+                if isinstance(event, ev.Received):
+                    delivery.take(event)
+                    commands = progress.take(event)
+                elif isinstance(event, ev.Interrupted | ev.TimeUp):  # for the case that steps are played again
+                    commands = self._hear_wish(event, progress.done, ranks, progress)
+        except RanksLost as error:
+            for told in error.late:
+                delivery.take(told)
+            if delivery.model is None or progress.pending:
+                delivery.drop()
+                raise
+            gone = generation_end.told(Turnover(lost=error.hosts))
+            commands = [*commands, cmd.Departed(gone, progress.done)]
+            ranks, delivery.gone = generation_end.ranks, set()
+        self._requests.say(*commands)
+        if staying := tuple(rank for rank in ranks if rank not in delivery.gone):
+            yield from self._requests.ask(staying, {"do": "finish", "tag": 0}, "finished")
         is_early = progress.done < self._run_steps.total_steps
         ended = cmd.Finished(
-            order,
-            model,
+            delivery.usage,
+            delivery.model,
             interrupted=is_early,
             is_time_up=is_early and self._time_is_up,
             is_terminated=is_early and self._is_terminated,
-            staleness=staleness,
+            staleness=delivery.staleness,
         )
-        return [*commands, ended]
+        return [*self._requests.take_unsaid(), ended]
 
     def _next_stop(self, granted: int) -> int:
         """The next step after which something else than a step is due."""

@@ -25,6 +25,7 @@ _DOING = {
     "model": "while the best model was gathered",
     "keep": "while what others hold was gathered for a checkpoint",
     "average": "while the averaged weights were gathered",
+    "deliver": "while the final model was gathered",
     "finish": "while it finished",
 }
 """What a rank does at an order, in words that follow `failed` or `was killed`."""
@@ -64,11 +65,6 @@ class Postmortem:
     def ordered(self, order: str) -> None:
         """Note the last order to all ranks."""
         self._order = order
-
-    @property
-    def is_finishing(self) -> bool:
-        """Whether ranks were told to finish, and nothing else since."""
-        return self._order == "finish"
 
     def reached(self, steps: int) -> None:
         """Note how many steps all ranks have reported."""

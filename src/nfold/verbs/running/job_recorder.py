@@ -133,7 +133,7 @@ class JobRecorder:
             self.outcome.moved.append(happening)
         elif isinstance(happening, cmd.Replanned):
             self._take_other_plan(happening)
-        elif isinstance(happening, cmd.Stranded):
+        elif isinstance(happening, cmd.Departed):
             self._keep_events(self._member_ledger.changed(happening))
             self._go_back(happening.next_step)
         elif isinstance(happening, cmd.StateRead):

@@ -35,7 +35,7 @@ class MemberLedger:
         """Of the generation under way."""
         self._before_s: float | None = None
         """The pace before what has changed, in seconds a step; None: no step was done."""
-        self._changes: list[cmd.Replanned | cmd.Stranded] = []
+        self._changes: list[cmd.Replanned | cmd.Departed] = []
         """That no step has followed yet."""
         self._rows: list[MemberEvent] = []
         """That are not complete."""
@@ -44,7 +44,7 @@ class MemberLedger:
         """Take in that training begins."""
         self._stepped_s, self._batch_size = self._clock(), batch_size
 
-    def changed(self, other: cmd.Replanned | cmd.Stranded) -> list[MemberEvent]:
+    def changed(self, other: cmd.Replanned | cmd.Departed) -> list[MemberEvent]:
         """Take in that a generation follows, or that nobody trains; return the rows that are complete with that."""
         complete = self.settled()
         if not self._changes:
@@ -94,7 +94,7 @@ class MemberLedger:
                 kind=kind,
                 who=who,
                 step=changes[-1].next_step + 1,
-                ranks=0 if isinstance(changes[-1], cmd.Stranded) else changes[-1].plan.world_size,
+                ranks=0 if isinstance(changes[-1], cmd.Departed) else changes[-1].plan.world_size,
                 pause_s=pause_s,
                 steps_again=steps_again,
                 again_from=turnover.again_from if is_loss else "",
@@ -117,7 +117,7 @@ class MemberLedger:
         return sum(step_s / pace_s - 1 for step_s in slow) * self._batch_size
 
 
-def _named(change: cmd.Replanned | cmd.Stranded) -> list[tuple[str, str]]:
+def _named(change: cmd.Replanned | cmd.Departed) -> list[tuple[str, str]]:
     """Return the kinds of rows of a change, and whom each is about."""
     turnover = change.turnover
     who = [
@@ -125,13 +125,13 @@ def _named(change: cmd.Replanned | cmd.Stranded) -> list[tuple[str, str]]:
         *(("leave", name) for name in turnover.left),
         *(("join", name) for name in turnover.joined),
     ]
-    if isinstance(change, cmd.Stranded):
+    if isinstance(change, cmd.Departed):
         return who
     who += [("speed", shift.node) for shift in change.shifts if shift.node in change.plan.nodes]
     return who or [(change.kind, "")]
 
 
-def _reason(change: cmd.Replanned | cmd.Stranded, kind: str, who: str) -> str:
+def _reason(change: cmd.Replanned | cmd.Departed, kind: str, who: str) -> str:
     if who and kind != "speed":
         return change.turnover.why.get(who, "")
     assert isinstance(change, cmd.Replanned), "other rows are about hosts"

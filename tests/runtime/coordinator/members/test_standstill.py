@@ -44,7 +44,7 @@ def stranded() -> Job:
     lose(job, 2, 0, 1)
     job.all_say("abandoned", (0, 1))
     commands = job.all_say("recalled", (0, 1), states=taken(2))
-    assert orders(commands) == ["Stranded", "Noted", "01 connect"]
+    assert orders(commands) == ["Departed", "Noted", "01 connect"]
     assert told(commands) == [
         f"host-2 gone: there is no plan for the 2 hosts left (member 0, member 1), so nobody trains: {NEEDS}"
     ]
@@ -62,7 +62,7 @@ def stranded() -> Job:
 
 
 def gone(job: Job) -> list[Turnover]:
-    return [each.turnover for each in job.told if isinstance(each, cmd.Stranded)]
+    return [each.turnover for each in job.told if isinstance(each, cmd.Departed)]
 
 
 def test_ranks_without_a_plan_go_on_where_they_were_once_another_host_makes_room():
@@ -82,7 +82,7 @@ def test_a_host_that_does_not_make_enough_room_waits_too_and_the_time_goes_on():
     job.handle(ev.Left(1, KILLED))
     job.handle(ev.TimedOut())
     job.say(0, "abandoned")
-    assert orders(job.say(0, "recalled", states=taken(2)))[:2] == ["Stranded", "Noted"], "it is in the checkpoint"
+    assert orders(job.say(0, "recalled", states=taken(2)))[:2] == ["Departed", "Noted"], "it is in the checkpoint"
     assert [each.lost for each in gone(job)] == [("host-2",), ("host-1",)], "each once"
     assert [each.steps_again for each in gone(job)] == [1, 0]
     noted = told(prepared(job, 3))[-1]
@@ -98,7 +98,7 @@ def test_who_is_to_leave_while_all_wait_is_let_go():
     job = stranded()
     assert orders(job.handle(ev.ReleaseWanted(1))) == ["1 abandon"]
     assert orders(job.say(1, "abandoned")) == ["1 finish"]
-    assert orders(job.say(1, "finished", usage=None, staleness={})) == ["Stranded"]
+    assert orders(job.say(1, "finished", usage=None, staleness={})) == ["Departed"]
     assert gone(job)[-1] == Turnover(left=("member 1",))
     assert "0 finish" in orders(job.handle(ev.ReleaseWanted(0))), "nobody is left to wait"
 
@@ -107,10 +107,7 @@ def test_who_is_to_leave_while_all_wait_is_let_go():
 def test_a_run_that_waits_ends_when_it_is_told_to_even_if_a_host_is_lost_then(by_manager):
     job = stranded()
     assert orders(job.handle(ev.Interrupted(by_manager=by_manager))) == ["01 finish"]
-    job.handle(ev.Left(1, KILLED))
-    job.handle(ev.TimedOut())
-    job.say(0, "abandoned")
-    assert orders(job.say(0, "recalled", states=taken(2))) == ["Stranded", "0 finish"]
+    assert orders(job.handle(ev.Left(1, KILLED))) == ["LetGo"]
     (*_, ended) = job.say(0, "finished", usage=None, staleness={})
     assert ended == cmd.Finished(interrupted=True, is_terminated=by_manager)
 
@@ -126,7 +123,7 @@ def test_those_who_stay_keep_a_checkpoint_before_one_goes_without_whom_there_is_
     assert orders(kept) == ["KeepCheckpoint", "2 abandon"]
     job.say(2, "abandoned")
     commands = job.say(2, "finished", usage=None, staleness={})
-    assert orders(commands) == ["Stranded", "Noted", "01 abandon"]
+    assert orders(commands) == ["Departed", "Noted", "01 abandon"]
     assert gone(job) == [Turnover(left=("member 2",))]
     job.all_say("abandoned", (0, 1))
     assert orders(prepared(job, 3))[-1] == "013 connect"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from nfold.core.job import Known
-from nfold.core.members import SpeedShift
+from nfold.core.members import SpeedShift, Turnover
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.members.lookahead import Lookahead
@@ -46,6 +46,15 @@ class GenerationEnd:
     def leaving(self) -> tuple[int, ...]:
         """Ranks that are to leave."""
         return tuple(map(self._membership.ranks.index, self._membership.leavers))
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """All ranks that there are by now."""
+        return tuple(range(len(self._membership.ranks)))
+
+    def told(self, turnover: Turnover) -> Turnover:
+        """Return a turnover with what is known of its hosts."""
+        return self._membership.histories.told(turnover)
 
     @property
     def num_lacking(self) -> int:

@@ -53,17 +53,12 @@ class Standstill:
         self._end: cmd.Finished | None = None
         """How the run ends, once that is settled."""
 
-    @property
-    def is_ending(self) -> bool:
-        """Whether the run ends, and nobody waits any more."""
-        return self._end is not None
-
     def tell(self, turnover: Turnover, next_step: int, why: "PlanError | None" = None) -> None:
         """Say who has gone, and why those who are left do not train: what the model needs, and what they have."""
         told = self._membership.histories.told(turnover)
         gone, left = (*turnover.lost, *turnover.left), self._regrouping.hosts
         if turnover:
-            self._requests.say(cmd.Stranded(told, next_step))
+            self._requests.say(cmd.Departed(told, next_step))
         if why is not None:
             who = f"{', '.join(gone)} gone: " if gone else ""
             there = f"the {count(len(left), 'host')} left ({', '.join(left)})"

@@ -185,10 +185,6 @@ class Succession:
         turnover = Turnover(lost=loss.hosts, steps_again=done - step, again_from=told)
         known = replace(beginning.known, cluster=self._speeds.in_cluster(beginning.known.cluster))
         after = Beginning(known, header, step)
-        if self._standstill is not None and self._standstill.is_ending:
-            self._standstill.tell(turnover, step)
-            self._note_told(after)
-            return (yield from self._wait_for_room(self._standstill, ready))
         try:
             known, builds = yield from self._regrouping.without(
                 turnover, known, self._as_seen(ready), step, lambda: self._note_told(after)
@@ -217,6 +213,8 @@ class Succession:
         if progress is None or generation is None:
             return
         for each in told:
+            if each.message["is"] == "delivered" and each.file is not None:
+                each.file.drop()  # it is delivered again
             if (number := members[each.rank]) not in generation.members:
                 continue
             by_earlier_rank = replace(each, rank=generation.members.index(number))
