@@ -145,8 +145,9 @@ class Postmortem:
         return () if self._causes else tuple(self._deaths)
 
     def status(self, rank: int) -> str:
-        """Return how a rank ended; empty: that is not known."""
-        return self._left.get(rank, "")
+        """Return how a rank ended, and by which fault if that was asked for; empty: that is not known."""
+        status = self._left.get(rank, "")
+        return f'{status} (--fault "{self._sentenced[rank]}")' if status and rank in self._sentenced else status
 
     @property
     def is_all_echo(self) -> bool:

@@ -1,6 +1,7 @@
 """The ranks of a job on the nodes of an emulated cluster: where each one lives and how it meets the others."""
 
 import contextlib
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -69,16 +70,18 @@ class EmulatedRanks:
 
     def warn(self, fault: Fault) -> None:
         """Tell the coordinator of a fault that is about to begin; by the thread of the faults."""
+        why = f'--fault "{fault.text}"'
         here = tuple(member for member, node in tuple(self._homes.items()) if node == fault.node)
         if fault.verb == "kill":
             self._events.put(ev.KillAnnounced(here, fault.text))
         elif fault.verb == "leave" and here:
-            self._events.put(ev.ReleaseWanted(here[-1]))
+            self._events.put(ev.ReleaseWanted(here[-1], why))
         elif fault.verb == "leave":
             self._say(f"note: --fault {fault.text!r}: {fault.node} has joined only just now, and does not leave")
         elif fault.verb == "join":
             self._ready.append(fault.node)
-            self._events.put(ev.HostReady(at_own_speed(self._box.cluster).node(fault.node)))
+            node = at_own_speed(self._box.cluster).node(fault.node)
+            self._events.put(ev.HostReady(node, why, launched_at=time.time()))
 
     def place(self, member: int, command: list[str]) -> list[str]:
         """Return what runs a member's command on its node.

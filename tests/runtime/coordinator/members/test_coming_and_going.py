@@ -485,6 +485,7 @@ def lose(job: Job, number: int, *witnesses: int) -> list[cmd.Command]:
 def test_the_others_go_on_from_the_beginning_where_nothing_was_kept():
     job = on_hosts(2)
     job.all_step(0, 1)
+    job.handle(ev.KillAnnounced((1,), "kill host-1@1s"))
     gone, abandon = lose(job, 1, 0)
     assert (gone, orders([abandon])) == (cmd.LetGo(1, is_lost=True), ["0 abandon"])
     assert lose(job, 1, 0) == [], "what was seen of a loss that is known"
@@ -494,6 +495,7 @@ def test_the_others_go_on_from_the_beginning_where_nothing_was_kept():
         0,
         Turnover(lost=("host-1",), steps_again=2, again_from="the beginning"),
     )
+    assert again.turnover.why == {"host-1": f'{KILLED} (--fault "kill host-1@1s")'}
     assert again.plan.nodes == ("host-0",)
     assert (connect.members, connect.message["gone"]) == ((0,), [1])
     (build,) = job.say(0, "connected")
