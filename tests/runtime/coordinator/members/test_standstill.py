@@ -103,6 +103,14 @@ def test_who_is_to_leave_while_all_wait_is_let_go():
     assert "0 finish" in orders(job.handle(ev.ReleaseWanted(0))), "nobody is left to wait"
 
 
+def test_who_ends_the_run_while_a_member_is_let_go_is_heard():
+    job = stranded()
+    job.handle(ev.ReleaseWanted(1))
+    assert job.handle(ev.Interrupted()) == []
+    job.say(1, "abandoned")
+    assert orders(job.say(1, "finished")) == ["Departed", "0 finish"]
+
+
 @pytest.mark.parametrize("by_manager", [True, False])
 def test_a_run_that_waits_ends_when_it_is_told_to_even_if_a_host_is_lost_then(by_manager):
     job = stranded()

@@ -7,7 +7,7 @@ no plan for who is left ──> their state is in a checkpoint ──> wait ─�
 
 from typing import TYPE_CHECKING
 
-from nfold.core.job import JobSettings, Known
+from nfold.core.job import Known
 from nfold.core.members import Turnover
 from nfold.core.text.units import count
 from nfold.planning.choosing.node_counts import refusal_of
@@ -30,7 +30,6 @@ class Standstill:
 
     def __init__(
         self,
-        settings: JobSettings,
         requests: RankRequests,
         membership: Membership,
         generations: Generations,
@@ -39,7 +38,6 @@ class Standstill:
         host_wait: HostWait,
     ) -> None:
         """Args:
-        settings: of the job.
         requests: to ranks.
         membership: who they are.
         generations: connects them.
@@ -47,9 +45,9 @@ class Standstill:
         hand_over: has the state, where that is in memory.
         host_wait: the time for which nobody trains for want of hosts.
         """
-        self._settings, self._requests, self._membership = settings, requests, membership
-        self._generations, self._regrouping, self._hand_over = generations, regrouping, hand_over
-        self._lookahead, self._host_wait = regrouping.lookahead, host_wait
+        self._requests, self._membership, self._generations = requests, membership, generations
+        self._regrouping, self._lookahead = regrouping, regrouping.lookahead
+        self._hand_over, self._host_wait = hand_over, host_wait
         self._end: cmd.Finished | None = None
         """How the run ends, once that is settled."""
 
@@ -89,9 +87,10 @@ class Standstill:
             ready: what ranks told of the program.
             step: counts from 0.
         """
-        for wish in self._requests.take_postponed():
-            self._requests.say(*self._hear(wish))
         while self._end is None:
+            for wish in self._requests.take_postponed():
+                self._requests.say(*self._hear(wish))
+            self._see_leavers()
             ahead = yield from self._look_out(known, ready)
             if ahead is not None:
                 begun = yield from self._regrouping.resume(ahead, step)
@@ -117,15 +116,22 @@ class Standstill:
             self._end = cmd.Finished(interrupted=True, is_terminated=event.by_manager)
         elif isinstance(event, ev.TimeUp):
             self._end = cmd.Finished(interrupted=True, is_time_up=True)
-        elif self._membership.decision is Decision.STOP or set(self._membership.ranks) <= {*self._membership.leavers}:
-            self._end = cmd.Finished(interrupted=True, is_terminated=True)
+        elif isinstance(event, ev.CheckpointWanted):
+            self._requests.postpone(event)  # of the step from which ranks go on
         elif isinstance(event, ev.ClockTick):
             told = [cmd.Noted(text) for text in self._host_wait.begin(event.now_s, "another host")]
             if self._host_wait.is_over(event.now_s):
                 self._end = cmd.Finished(interrupted=True, is_terminated=True)
                 told.append(cmd.Noted(self._host_wait.in_vain))
             return list(told)
+        self._see_leavers()
         return []
+
+    def _see_leavers(self) -> None:
+        """Let the run end where all who wait are to leave: who comes meanwhile has nobody to go on with."""
+        are_all = set(self._membership.ranks) <= {*self._membership.leavers}
+        if self._end is None and (are_all or self._membership.decision is Decision.STOP):
+            self._end = cmd.Finished(interrupted=True, is_terminated=True)
 
     def _let_leavers_go(self, step: int) -> Flow:
         """Let those go who are to leave: what they have alone is in the checkpoint."""

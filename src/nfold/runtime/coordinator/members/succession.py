@@ -91,7 +91,7 @@ class Succession:
         self._standstill: Standstill | None = None
         """How ranks wait that have no plan; None: nobody can come, so that the run ends."""
         if isinstance(regrouping, Regrouping) and training.host_wait.may_wait:
-            given = (settings, requests, membership, generations, regrouping, hand_over, training.host_wait)
+            given = (requests, membership, generations, regrouping, hand_over, training.host_wait)
             self._standstill = Standstill(*given)
         self._loss: RanksLost | None = None
         """That was not told yet."""
