@@ -292,7 +292,7 @@ class Training:
                 delivery.drop()
                 raise
             gone = generation_end.told(Turnover(lost=error.hosts))
-            commands = [*commands, cmd.Departed(gone, progress.done)]
+            commands = [cmd.Departed(gone, progress.done)]
             ranks, delivery.gone = generation_end.ranks, set()
         self._requests.say(*commands)
         if staying := tuple(rank for rank in ranks if rank not in delivery.gone):

@@ -31,6 +31,7 @@ def evaluations(job: Job) -> list[int]:
 def test_a_host_that_is_lost_once_the_model_is_here_is_told_and_the_run_ends():
     job = delivering()
     job.finish(0, file("model"))
+    job.say(1, "moved", bytes=1, seconds=0.1)
     lose(job, 2)
     commands = job.handle(ev.TimedOut())
     assert orders(commands) == ["LetGo", "Departed", "01 finish"]
