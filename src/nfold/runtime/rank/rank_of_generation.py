@@ -77,9 +77,11 @@ class Rank:
             "checkpoint": self._do_checkpoint,
             "model": self._do_model,
             "average": self._do_average,
+            "deliver": self._do_deliver,
             "drop": self._do_drop,
             "holdings": self._do_holdings,
             "hand": self._do_hand,
+            "keep": self._do_keep,
             "protect": self._do_protect,
         }
 
@@ -122,15 +124,6 @@ class Rank:
         """Report all steps that were played: no order waits, so that others may wait for these steps."""
         if isinstance(self._replica, Replica):
             self.pause()
-
-    def finish(self, tag: int) -> Message:
-        """Come to rest for good and hand the model over; return what the coordinator is told."""
-        self._part()
-        if self._replica is None:
-            return {"usage": None, "staleness": {}, "has_file": False}
-        usage, staleness = codec.encode(self._usage(self._replica.plan)), self._staleness
-        has_file, _ = send_file(self._process.channel, "model", self._collect(tag, with_optimizer=False))
-        return {"usage": usage, "staleness": staleness, "has_file": has_file}
 
     def leave_state(self) -> None:
         """Hold what was learnt up to the last step that all may count, though the generation ends here."""
@@ -354,6 +347,13 @@ class Rank:
         has_file, _fetched = send_file(self._process.channel, "average", collected)
         self._process.channel.send({"is": "average", "has_file": has_file})
 
+    def _do_deliver(self, order: Message, _: bytes) -> None:
+        self._part()
+        told = {"usage": codec.encode(self._usage(self._the_replica.plan)), "staleness": self._staleness}
+        collected = self._collect(order["tag"], with_optimizer=False)
+        has_file, _fetched = send_file(self._process.channel, "model", collected)
+        self._process.channel.send({"is": "delivered", **told, "has_file": has_file})
+
     def _do_holdings(self, _: Message, __: bytes) -> None:
         self.pause()
         self._snapshots.rest()
@@ -361,6 +361,9 @@ class Rank:
 
     def _do_hand(self, order: Message, _: bytes) -> None:
         self._process.channel.send(self._state_handing.hand(order))
+
+    def _do_keep(self, order: Message, header: bytes) -> None:
+        self._process.channel.send(self._state_handing.keep(order, header))
 
     def _do_drop(self, _: Message, __: bytes) -> None:
         """Forget the plan and what was trained under it; another plan may follow."""

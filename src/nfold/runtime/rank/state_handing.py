@@ -10,6 +10,7 @@ from nfold.runtime.checkpoint.joined_facts import UNKEPT
 from nfold.runtime.control.channel import Message
 from nfold.runtime.guards.own_weights import OwnWeights
 from nfold.runtime.rank.process import Process
+from nfold.runtime.rank.state_delivery import send_state
 from nfold.runtime.snapshots.handing import Handing, hand
 from nfold.runtime.snapshots.state_giving import StateGiver
 from nfold.runtime.snapshots.state_memory import HeldState, Label, live_state
@@ -80,6 +81,26 @@ class StateHanding:
         self._process.memory.add(label, arrived)
         return {"is": "handed"}
 
+    def keep(self, order: Message, header: bytes) -> Message:
+        """Send the coordinator the file of a state that ranks hold, or give rank 0 what it lacks of that.
+
+        Args:
+            order: says who reads what from whom.
+            header: of the file.
+
+        Returns:
+            What the coordinator is told.
+        """
+        told = order["state"]
+        state = self._process.memory.get((told["generation"], told["step"]))
+        self._give(state, told)
+        if self._transport.rank > 0:
+            return {"is": "kept", "has_file": False}
+        reading = StateReading(self._transport, state, list(map(Source.from_row, told["sources"])))
+        send_state(self._process.channel, "checkpoint", header, reading.read)
+        reading.end()
+        return {"is": "kept", "has_file": True}
+
     def checkpoint(self, order: Message, header: bytes, read: Callable[[int, int], bytes]) -> Checkpoint | None:
         """Return the state to begin with, and begin to give others what they lack of it; None: a new model.
 
@@ -95,13 +116,17 @@ class StateHanding:
         label = (told["generation"], told["step"])
         state = self._process.memory.get(label)
         self._begun = state or HeldState(label)
+        self._give(state, told)
+        sources = list(map(Source.from_row, told["sources"]))
+        self._reading = StateReading(self._transport, state, sources)
+        return Checkpoint(header, self._reading.read)
+
+    def _give(self, state: HeldState | None, told: Message) -> None:
+        """Begin to give others what they lack of a state."""
         if told["readers"]:
             if state is None:
                 raise InternalError(f"others shall read the state after step {told['step']}, which is not held here")
             StateGiver(self._transport, state, told["readers"])
-        sources = list(map(Source.from_row, told["sources"]))
-        self._reading = StateReading(self._transport, state, sources)
-        return Checkpoint(header, self._reading.read)
 
     def end_reading(self) -> int:
         """Ask nobody for anything more: this rank has built; return the bytes that it was given by others."""
