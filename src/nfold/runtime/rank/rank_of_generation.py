@@ -14,7 +14,7 @@ from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.residency import PlacedRun
 from nfold.core.schedule import RankSchedule
-from nfold.errors import InternalError, TransportError
+from nfold.errors import InternalError
 from nfold.machine.resident_memory import forget_peak, settle
 from nfold.machine.system_sampler import Kernel, SystemSampler
 from nfold.planning.asynchronous.snapshot_steps import SnapshotSteps
@@ -63,7 +63,7 @@ class Rank:
         self._snapshots = SnapshotsOfRank(process, transport)
         self._replica: Replica | AsynchronousReplica | None = None
         self._own_weights: OwnWeights | None = None
-        self._next_step = self._kept_from = self._last_step = self._state_bytes = 0
+        self._next_step = self._kept_from = self._last_step = 0
         self._built_s = self._built_cpu_s = 0.0
         self._fetched: nn.Module | Exception | None = None
         """The whole model of the last checkpoint, for an evaluation right after it, or why there is none."""
@@ -155,7 +155,7 @@ class Rank:
 
     def _do_build(self, order: Message, header: bytes) -> None:
         process, begin_s = self._process, self._process.clock()
-        checkpoint = self._state_handing.checkpoint(order, header, self._read_state)
+        checkpoint = self._state_handing.checkpoint(order, header)
         self._next_step = checkpoint.step if checkpoint else 0
         self._kept_from = self._next_step + WARM_UP_STEPS
         self._last_step, self._commits = order["total_steps"], order["commits"]
@@ -173,9 +173,8 @@ class Rank:
                 settle()
             placed = tuple(codec.decode(PlacedRun, each) for each in order["placed"])
             self._replica = self._build(plan, own, graph, checkpoint, built, placed, order["protect"])
-            dataset = process.datasets["train"]
-            self._own_weights = OwnWeights(process.the_program, self._replica.model, dataset, graph)
-        self._state_bytes += self._state_handing.end_reading()
+            self._own_weights = OwnWeights(process.the_program, self._replica.model, process.datasets["train"], graph)
+        num_bytes = self._state_handing.end_reading()
         if is_anew:
             process.memory.let_live_last()
         taken = (partial(_snapshot, self._replica, self._next_step), self._next_step, self._state_handing.take_begun())
@@ -183,10 +182,9 @@ class Rank:
         if process.owns_process:
             (settle if is_anew else forget_peak)()
         self._built_s, self._built_cpu_s = process.clock(), time.process_time()
-        notes = list(self._replica.take_notes())
-        told = {"kept": self._replica.kept, "notes": notes, "seconds": self._built_s - begin_s, "snapshot": begun}
-        given = {"state_bytes": self._state_bytes} if self._state_bytes else {}
-        process.channel.send({"is": "built", **given, **told})
+        told = {"kept": self._replica.kept, "notes": [*self._replica.take_notes()], "snapshot": begun}
+        given = {"state_bytes": num_bytes} if num_bytes else {}
+        process.channel.send({"is": "built", **given, **told, "seconds": self._built_s - begin_s})
 
     def _build(
         self,
@@ -232,18 +230,6 @@ class Rank:
             keep=self._snapshots.keep,
             **shared,
         )
-
-    def _read_state(self, start: int, stop: int) -> bytes:
-        """Ask for bytes of the checkpoint; until they are here no other order comes, but the end of the generation."""
-        self._process.channel.send({"is": "wants", "start": start, "stop": stop})
-        order, data = self._process.orders.get()
-        if order["do"] == "abandon":
-            self._process.orders.give_back(order, data)
-            raise TransportError("the generation was ended while its state came")
-        if order["do"] != "take":
-            raise InternalError(f"the coordinator ordered {order['do']!r} instead of sending the checkpoint")
-        self._state_bytes += len(data)
-        return data
 
     # Training
 
@@ -336,16 +322,15 @@ class Rank:
 
     def _do_model(self, order: Message, _: bytes) -> None:
         self.pause()
-        wanted = {"is_averaged": order["is_averaged"], "told": order["facts"]}
-        collected = self._collect(order["tag"], with_optimizer=False, **wanted)
-        has_file, _fetched = send_file(self._process.channel, "model", collected)
-        self._process.channel.send({"is": "model", "has_file": has_file})
+        self._hand_over("model", order["tag"], is_averaged=order["is_averaged"], told=order["facts"])
 
     def _do_average(self, order: Message, _: bytes) -> None:
         self.pause()
-        collected = self._collect(order["tag"], with_optimizer=False, is_averaged=True)
-        has_file, _fetched = send_file(self._process.channel, "average", collected)
-        self._process.channel.send({"is": "average", "has_file": has_file})
+        self._hand_over("average", order["tag"], is_averaged=True)
+
+    def _hand_over(self, what: str, tag: int, **wanted: Any) -> None:
+        has_file, _fetched = send_file(self._process.channel, what, self._collect(tag, with_optimizer=False, **wanted))
+        self._process.channel.send({"is": what, "has_file": has_file})
 
     def _do_deliver(self, order: Message, _: bytes) -> None:
         self._part()

@@ -1,9 +1,8 @@
 """What one rank does where its generation hands the training's state to the next one: holds, hands, gives and reads."""
 
-from collections.abc import Callable
 from typing import Any
 
-from nfold.errors import InternalError
+from nfold.errors import InternalError, TransportError
 from nfold.runtime.asynchronous.asynchronous_replica import AsynchronousReplica
 from nfold.runtime.checkpoint.checkpoint_format import Checkpoint
 from nfold.runtime.checkpoint.joined_facts import UNKEPT
@@ -26,6 +25,8 @@ class StateHanding:
     def __init__(self, process: Process, transport: GenerationTransport) -> None:
         self._process, self._transport = process, transport
         self._reading: StateReading | None = None
+        self._file_bytes = 0
+        """Read of the coordinator's file."""
         self._begun: HeldState | None = None
         """What this process held of the state that its generation began with; None: that has a file."""
 
@@ -101,17 +102,16 @@ class StateHanding:
         reading.end()
         return {"is": "kept", "has_file": True}
 
-    def checkpoint(self, order: Message, header: bytes, read: Callable[[int, int], bytes]) -> Checkpoint | None:
+    def checkpoint(self, order: Message, header: bytes) -> Checkpoint | None:
         """Return the state to begin with, and begin to give others what they lack of it; None: a new model.
 
         Args:
             order: to build.
             header: of the state; empty: there is none.
-            read: from the coordinator's file, if it is one.
         """
         if order["state"] is None:
             self._process.memory.clear()
-            return Checkpoint(header, read) if header else None
+            return Checkpoint(header, self._read_file) if header else None
         told = order["state"]
         label = (told["generation"], told["step"])
         state = self._process.memory.get(label)
@@ -128,10 +128,22 @@ class StateHanding:
                 raise InternalError(f"others shall read the state after step {told['step']}, which is not held here")
             StateGiver(self._transport, state, told["readers"])
 
+    def _read_file(self, start: int, stop: int) -> bytes:
+        """Ask for bytes of the checkpoint; until they are here no other order comes, but the end of the generation."""
+        self._process.channel.send({"is": "wants", "start": start, "stop": stop})
+        order, data = self._process.orders.get()
+        if order["do"] == "abandon":
+            self._process.orders.give_back(order, data)
+            raise TransportError("the generation was ended while its state came")
+        if order["do"] != "take":
+            raise InternalError(f"the coordinator ordered {order['do']!r} instead of sending the checkpoint")
+        self._file_bytes += len(data)
+        return data
+
     def end_reading(self) -> int:
-        """Ask nobody for anything more: this rank has built; return the bytes that it was given by others."""
+        """Ask nobody for anything more: this rank has built; return the bytes of the state that it was given."""
         if self._reading is None:
-            return 0
+            return self._file_bytes
         reading, self._reading = self._reading, None
         reading.end()
         return reading.received_bytes
