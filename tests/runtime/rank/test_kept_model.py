@@ -75,13 +75,13 @@ def averaged(steps: int) -> dict[str, torch.Tensor]:
 def join_and_leave(source: Program, folder: Any, **wishes: Any) -> tuple[Elastic, Run]:
     """Let a third come to two and the first one leave; return the run and its end."""
     run = Elastic(source, folder, may_lose=True, **wishes)
-    run.train(5)
+    run.train(2)
     run.session.request()
     run.until_planned(2)
-    run.train(3)
+    run.train(2)
     run.session.release(0)
     run.until_planned(3)
-    run.train(3)
+    run.train(2)
     return run, run.end()
 
 
