@@ -25,8 +25,9 @@ def home(tmp_path, monkeypatch):
         yield
 
 
-def test_what_a_host_brings_that_comes_later_counts_from_the_next_epoch_on(tmp_path):
-    run = Living(tmp_path, {"pi": 18, "desk": 14}, {"new": 12})
+@pytest.mark.parametrize("place", ["waterfill", pytest.param("overlap", marks=pytest.mark.exhaustive)])
+def test_what_a_host_brings_that_comes_later_counts_from_the_next_epoch_on(tmp_path, place):
+    run = Living(tmp_path, {"pi": 18, "desk": 14}, {"new": 12}, place=place)
     run.train(3)
     run.come("new")
     assert run.until_planned(2) == 3
