@@ -31,7 +31,7 @@ def test_what_a_host_brings_that_comes_later_counts_from_the_next_epoch_on(tmp_p
     run.train(3)
     run.come("new")
     assert run.until_planned(2) == 3
-    epoch = run.placed.runs[-1].epochs[-1].from_epoch
+    epoch = EpochSteps.even(2).epoch(run.placed.runs[-1].first_step - 1) + 1
     note = run.until_noted("new brings 12 samples")
     assert note.startswith(
         f"new brings 12 samples: they count from epoch {epoch + 1} on, which has 44 samples in 3 steps; the run has "
