@@ -45,7 +45,8 @@ def test_what_a_host_brings_that_comes_later_counts_from_the_next_epoch_on(tmp_p
     run.end(longer_from=epoch)
 
 
-@pytest.mark.parametrize("same", [pytest.param(True, marks=pytest.mark.exhaustive), False])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("same", [True, False])
 def test_a_run_goes_on_with_what_was_brought_though_its_host_is_gone(tmp_path, same):
     run = Living(tmp_path, {"pi": 18, "desk": 14}, {"new": 12})
     run.train(1)
