@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nfold.core.residency import EpochSamples, PlacedRun, RankSamples
+from nfold.core.residency import EpochSamples, PlacedRun, RankSamples, SampleMove
 from nfold.errors import InternalError
 from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.planning.residency.placed_run import counted_from
@@ -76,9 +76,15 @@ def test_placements_of_which_an_epoch_has_other_samples_are_refused(later, epoch
         check_runs((run(TWO), later), BATCH)
 
 
-def test_samples_that_move_while_an_epoch_trains_count_where_they_are_in_the_next_one():
-    arrives = (RankSamples(own=((0, 12),)), RankSamples(own=((12, 20),), arriving=((20, 24),)))
-    own = (arrives[0], RankSamples(own=((12, 24),)))
-    made = replace(run(arrives), epochs=(*run(arrives).epochs, EpochSamples(from_epoch=1, by_rank=own)))
-    found = counted_from(made, ((20, 24),), 1)
-    assert [each.by_rank for each in found.epochs] == [TWO, own]
+def test_what_moves_before_it_counts_arrives_in_the_epoch_that_needs_it():
+    """Sample 0 moves in the epoch under way; of those that are brought, all to one rank, two were to move then, too."""
+    arrives = (RankSamples(own=((1, 12),)), RankSamples(own=((12, 20), (22, 24)), arriving=((0, 1), (20, 22))))
+    own = (arrives[0], RankSamples(own=((12, 20), (22, 24), (0, 1), (20, 22))))
+    epochs = (*run(arrives).epochs, EpochSamples(from_epoch=1, by_rank=own))
+    moves = (SampleMove(source=0, target=1, spans=((0, 1), (20, 22)), epoch=0),)
+    found = counted_from(replace(run(arrives), epochs=epochs, moves=moves), ((20, 24),), 1)
+    now = (arrives[0], RankSamples(own=((12, 20),), arriving=((0, 1),)))
+    then = (arrives[0], RankSamples(own=((12, 20), (22, 24), (0, 1)), arriving=((20, 22),)))
+    assert [(each.from_epoch, each.by_rank) for each in found.epochs] == [(0, now), (1, then), (2, own)]
+    assert [(move.spans, move.epoch) for move in found.moves] == [(((0, 1),), 0), (((20, 22),), 1)]
+    check_runs((found,), BATCH)

@@ -13,7 +13,7 @@ import numpy as np
 
 from nfold.core.residency import EpochSamples, PlacedRun, RankSamples, ResidencyPlan, SampleMove, Spans
 from nfold.errors import InternalError
-from nfold.planning.residency.model.spans import cut_last, joined, num_samples, without
+from nfold.planning.residency.model.spans import common, cut_last, joined, num_samples, without
 from nfold.planning.residency.model.transfers import flows
 
 _PIECES = 32
@@ -74,14 +74,29 @@ def placed_run(
 
 
 def counted_from(run: PlacedRun, brought: Spans, epoch: int) -> PlacedRun:
-    """Return a placement in which some samples count from an epoch on; the epochs before it visit the others alone."""
+    """Return a placement in which some samples count from an epoch on; the epochs before it visit the others alone.
+
+    What moves of them while an earlier epoch trains is not waited for there, so it arrives in the one that needs it.
+    """
     if not brought:
         return run
     before = [each for each in run.epochs if each.from_epoch < epoch]
     begun = [each for each in run.epochs if each.from_epoch <= epoch][-1]
     after = [each for each in run.epochs if each.from_epoch > epoch]
     alone = [replace(each, by_rank=tuple(_but(rank, brought) for rank in each.by_rank)) for each in before]
-    return replace(run, epochs=(*_without_repeats(alone), replace(begun, from_epoch=epoch), *after))
+    early = [move for move in run.moves if move.epoch is not None and move.epoch < epoch]
+    late = [replace(move, spans=common(move.spans, brought), epoch=epoch) for move in early]
+    late = [move for move in late if move.spans]
+    if late and not any(each.from_epoch == epoch + 1 for each in after):
+        after = [replace(begun, from_epoch=epoch + 1), *after]
+    came = {member: [move.spans for move in late if move.target == member] for member in run.members}
+    arriving = tuple(_later(rank, came[member]) for member, rank in zip(run.members, begun.by_rank, strict=True))
+    moves = [replace(move, spans=without(move.spans, brought)) if move in early else move for move in run.moves]
+    return replace(
+        run,
+        epochs=(*_without_repeats(alone), replace(begun, from_epoch=epoch, by_rank=arriving), *after),
+        moves=(*(move for move in moves if move.spans), *late),
+    )
 
 
 class _Holders:
@@ -139,6 +154,12 @@ def _of_rank(held: Spans, came: list[Spans] | None) -> RankSamples:
 
 def _but(samples: RankSamples, brought: Spans) -> RankSamples:
     return RankSamples(own=without(samples.own, brought), arriving=without(samples.arriving, brought))
+
+
+def _later(samples: RankSamples, came: list[Spans]) -> RankSamples:
+    """Return the samples of a rank, of which some come before the others that arrive in the epoch."""
+    late = _interleaved(came) if came else ()
+    return RankSamples(own=without(samples.own, late), arriving=(*late, *samples.arriving))
 
 
 def _interleaved(came: Sequence[Spans]) -> Spans:

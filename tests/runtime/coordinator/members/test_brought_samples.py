@@ -25,12 +25,13 @@ def home(tmp_path, monkeypatch):
         yield
 
 
-def test_what_a_host_brings_that_comes_later_counts_from_the_next_epoch_on(tmp_path):
-    run = Living(tmp_path, {"pi": 18, "desk": 14}, {"new": 12})
+@pytest.mark.parametrize("place", ["waterfill", pytest.param("overlap", marks=pytest.mark.exhaustive)])
+def test_what_a_host_brings_that_comes_later_counts_from_the_next_epoch_on(tmp_path, place):
+    run = Living(tmp_path, {"pi": 18, "desk": 14}, {"new": 12}, place=place)
     run.train(3)
     run.come("new")
     assert run.until_planned(2) == 3
-    epoch = run.placed.runs[-1].epochs[-1].from_epoch
+    epoch = EpochSteps.even(2).epoch(run.placed.runs[-1].first_step - 1) + 1
     note = run.until_noted("new brings 12 samples")
     assert note.startswith(
         f"new brings 12 samples: they count from epoch {epoch + 1} on, which has 44 samples in 3 steps; the run has "
@@ -44,7 +45,8 @@ def test_what_a_host_brings_that_comes_later_counts_from_the_next_epoch_on(tmp_p
     run.end(longer_from=epoch)
 
 
-@pytest.mark.parametrize("same", [pytest.param(True, marks=pytest.mark.exhaustive), False])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("same", [True, False])
 def test_a_run_goes_on_with_what_was_brought_though_its_host_is_gone(tmp_path, same):
     run = Living(tmp_path, {"pi": 18, "desk": 14}, {"new": 12})
     run.train(1)
