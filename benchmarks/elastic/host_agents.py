@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, Self
 from elastic_run import TICK, lines_of
 from hosts_at import Hosts
 
-WAIT_S = 180.0
+WAIT_S = float(os.environ.get("WAIT_S", "180"))
+"""For the steps before an event, or after it: large models on slow links take longer."""
 _BEFORE_S = 5.0
 """Of the steps before something happens: as long are those looked at that tell what a step takes."""
 

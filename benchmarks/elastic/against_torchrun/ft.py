@@ -17,6 +17,9 @@ from torch.distributed import TCPStore
 sys.path.insert(0, str(Path(__file__).parent))
 from program import BATCH, SAMPLES, Drawn, program
 
+PATIENCE = timedelta(minutes=10)
+"""While who comes is given the state: the others wait for it in a sum. Who is killed is noticed by its connections."""
+
 
 def main() -> None:
     """Train until killed, or told to end; a line for each step, with the time when it was done."""
@@ -43,7 +46,7 @@ def main() -> None:
 
     store = TCPStore(given.at, 0, is_master=True, wait_for_workers=False)
     manager = Manager(
-        pg=ProcessGroupGloo(timeout=timedelta(seconds=30)), min_replica_size=given.fewest,
+        pg=ProcessGroupGloo(timeout=PATIENCE), timeout=PATIENCE, min_replica_size=given.fewest,
         load_state_dict=take, state_dict=lambda: {"model": model.state_dict(), "optimizer": inner.state_dict()},
         # Those who share a step are known before it: each reads its own samples of the batch.
         use_async_quorum=False, init_sync=False, rank=0, world_size=1, store_addr=given.at, store_port=store.port,
