@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 TICK = threading.Event()
 """Never set: to look again after a while."""
 INVITATION = re.compile(r"nfold join (\S+) --token-file (\S+)")
+COMING_AND_GOING = re.compile(r"(\S+) \([\d.]+ cores|^(\S+) (has joined|is lost|has left):", re.MULTILINE)
+"""What a run says of hosts that it begins with, and of those that come, are given up or go."""
 
 
 class Pace(NamedTuple):
@@ -155,8 +157,9 @@ class ElasticRun(NfoldRun):
 
     def training(self) -> list[str]:
         """Return the hosts that take part in training and were not told to end."""
-        told = self.said.read_text()
-        there = {*re.findall(r"(\S+) \([\d.]+ cores", told), *re.findall(r"^(\S+) has joined:", told, re.MULTILINE)}
+        there: set[str] = set()
+        for first, name, what in COMING_AND_GOING.findall(self.said.read_text()):
+            there = (there | {first}) if first else (there | {name}) if what == "has joined" else (there - {name})
         return [name for name, host in self.hosts.items() if name in there and host.poll() is None]
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ import io
 from types import SimpleNamespace
 
 from nfold.cli.terminal import TerminalObserver
+from nfold.planning.residency.epoch_steps import EpochSteps
 
 
 def planned(strategy: str, *notes: str) -> SimpleNamespace:
@@ -11,9 +12,8 @@ def planned(strategy: str, *notes: str) -> SimpleNamespace:
         strategy=strategy, workers=1, servers=0, chunks=2, batch_size=8, threads=(1,), notes=notes, world_size=1
     )
     graph = SimpleNamespace(unproved="", notes=("forward draws",))
-    return SimpleNamespace(
-        plan=plan, total_steps=4, steps_per_epoch=2, known=SimpleNamespace(graph=graph), foretold=("ends early",)
-    )
+    epochs, known = EpochSteps.even(2), SimpleNamespace(graph=graph)
+    return SimpleNamespace(plan=plan, total_steps=4, epochs=epochs, known=known, foretold=("ends early",))
 
 
 def test_another_plan_notes_only_what_no_plan_before_has_noted():

@@ -64,6 +64,45 @@ def test_who_has_set_the_allocator_up_keeps_that(name, value):
     assert filled("keep", **{name: value}) > PAGES / 2
 
 
+ARENAS = """
+import ctypes, re, sys, threading
+from nfold.machine.heap import share_heap
+if sys.argv[1] == "share":
+    share_heap()
+
+def work():
+    blocks = [ctypes.create_string_buffer(5000) for _ in range(100)]
+    all_here.wait()
+
+all_here = threading.Barrier(5)
+threads = [threading.Thread(target=work) for _ in range(4)]
+for thread in threads:
+    thread.start()
+all_here.wait()
+for thread in threads:
+    thread.join()
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+told = ctypes.c_void_p(libc.fopen(sys.argv[2].encode(), b"w"))
+libc.malloc_info(0, told)
+libc.fclose(told)
+"""
+
+
+def heaps(how: str, folder: Path, **variables: str) -> int:
+    """Return from how many heaps of the allocator five threads take memory at once."""
+    ours = {key: value for key, value in os.environ.items() if "MALLOC" not in key and key != "GLIBC_TUNABLES"}
+    told = folder / "told.xml"
+    subprocess.run([sys.executable, "-c", ARENAS, how, str(told)], env=ours | variables, check=True)
+    return told.read_text().count("<heap nr=")
+
+
+def test_threads_of_a_command_take_memory_from_one_heap(tmp_path):
+    assert heaps("leave", tmp_path) > 1, "what the test is about: by default each has one of its own"
+    assert heaps("share", tmp_path) == 1
+    assert heaps("share", tmp_path, MALLOC_ARENA_MAX="8") > 1, "who has set the allocator up keeps that"
+
+
 def test_what_is_kept_for_good_is_looked_through_no_more():
     script = (
         "import gc, nfold.machine.heap as heap\n"

@@ -50,6 +50,14 @@ class Networks:
             _ip_or_tc(f"tc qdisc replace dev {_bridge(self._me)}v{number} {bucket}")
             _ip_or_tc(f"tc -n {_namespace(self._me, number)} qdisc replace dev eth0 {bucket}")
 
+    def cut(self, number: int) -> None:
+        """Let nothing pass between a host and all others."""
+        _ip_or_tc(f"ip link set {_bridge(self._me)}v{number} down")
+
+    def mend(self, number: int) -> None:
+        """Undo `cut`."""
+        _ip_or_tc(f"ip link set {_bridge(self._me)}v{number} up")
+
     def close(self) -> None:
         """End all that runs on the hosts, and remove them."""
         _remove(self._me, self._num_hosts)

@@ -26,6 +26,7 @@ def play(
     where: list[str] | None = None,
     threads: int = 1,
     load_waits: tuple[float, ...] = (),
+    commits: bool = False,
 ) -> StepTrace:
     """Simulate tasks given as (task, seconds) per rank; rank r lives on nodes[r] unless `where` says otherwise."""
     schedule = Schedule(
@@ -43,6 +44,7 @@ def play(
         nodes=tuple(where or [node.name for node in nodes]),
         threads=(threads,) * len(ranks),
         load_waits=load_waits,
+        commits=commits,
     )
 
 

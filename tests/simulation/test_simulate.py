@@ -3,7 +3,7 @@
 import pytest
 
 from nfold.core.cluster import Channel
-from nfold.core.tasks import Signal
+from nfold.core.tasks import Elements, OptimizerStep, Signal
 from nfold.errors import ClusterError, InternalError
 
 LATENCY, BANDWIDTH = 0.001, 1e6
@@ -74,6 +74,16 @@ def test_ranks_of_a_node_share_its_cores(node, simulated, compute):
 
 def test_a_faster_node_takes_less(node, simulated, compute):
     assert simulated({0: [compute(0, 1.0)]}, [node("a", speed=4.0)]).step_s == (0.25,)
+
+
+@pytest.mark.parametrize(("commits", "ends_s"), [(False, 0.302), (True, 0.402)])
+def test_updates_of_a_committed_step_wait_for_all_messages(node, simulated, send, receive, commits, ends_s):
+    """The first 100 kB come after 0.1 s, the others after 0.3; the update takes 0.1 s."""
+    update = OptimizerStep(id=2, after=(0,), gradients=Elements("gradient", "b0", 0, 1)), 0.1
+    ranks = {0: [receive(0, 1, 100_000), receive(1, 1, 200_000, tag=1), update]}
+    ranks[1] = [send(0, 0, 100_000), send(1, 0, 200_000, tag=1)]
+    trace = simulated(ranks, [node("a"), node("b")], commits=commits)
+    assert trace.step_s[0] == pytest.approx(ends_s, abs=1e-6)
 
 
 def test_messages_to_one_peer_queue_and_to_two_peers_do_not(node, simulated, send, receive):

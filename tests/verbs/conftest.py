@@ -10,6 +10,7 @@ from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.placement import Placement
 from nfold.core.plan import Plan, Prediction
 from nfold.core.trace import StepParts, SystemSample
+from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.runtime.control import commands as cmd
 
 sys.path.append(str(Path(__file__).parents[1] / "planning"))
@@ -64,8 +65,9 @@ def sampled(rank: int) -> cmd.Sampled:
 def planned(first_step: int = 0) -> cmd.Planned:
     """40 steps in epochs of 10."""
     known = SimpleNamespace(cluster=CLUSTER)
+    epochs = EpochSteps.even(10)
     return cmd.Planned(
-        known=known, plan=PLAN, total_steps=40, steps_per_epoch=10, first_step=first_step, recipe=SimpleNamespace()
+        known=known, plan=PLAN, total_steps=40, epochs=epochs, first_step=first_step, recipe=SimpleNamespace()
     )
 
 

@@ -1,4 +1,4 @@
-"""What a change of hosts costs: nfold, torchrun with a file and in memory, and stopping to go on with others.
+"""What a change of hosts costs: nfold, torchrun with a file and in memory, torchft, and stopping to go on with others.
 
     3       a third host joins two, leaves, joins again and is killed
     2to4    two hosts join two at once
@@ -10,6 +10,7 @@
 import argparse
 import itertools
 import json
+import os
 import signal
 import sys
 import tempfile
@@ -23,12 +24,16 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
 from elastic_run import ElasticRun, NfoldRun, pace  # noqa: E402  a script's siblings are found only after this
 from environment import known, stamp, write  # noqa: E402
+from host_agents import WAIT_S, HostAgents  # noqa: E402
 from hosts_at import LOOPBACK, Hosts, hosts_at  # noqa: E402
-from torchrun_agents import EVERY, WAIT_S, TorchrunAgents  # noqa: E402
+from torchft_hosts import TorchftHosts, has_torchft  # noqa: E402
+from torchrun_agents import EVERY, TorchrunAgents  # noqa: E402
 
 from program import BATCH  # noqa: E402
 
 SCRIPT = HERE / "program.py"
+TORCHFT = Path(os.environ.get("TORCHFT_PYTHON", "~/torchft/bin/python")).expanduser()
+"""Of the environment that it is installed in: see the README."""
 CALM_STEPS = 40
 """Between two events, unless told otherwise."""
 _TOLD = {"join": "", "leave": " announced", "kill": " by SIGKILL"}
@@ -124,28 +129,39 @@ def _summed(event: Event, rows: list[dict[str, Any]]) -> dict[str, Any]:
 def torchrun(course: Course, *, in_memory: bool = False) -> Iterator[dict[str, Any]]:
     """Let agents of torchrun join, leave and be killed."""
     with TorchrunAgents(course.hosts, course.folder, course.nodes, course.environment, in_memory=in_memory) as agents:
-        for number in range(course.events[0].before):
-            agents.join(number)
-        for event in course.events:
-            agents.until_calm(f"calm before {event.name}", event.before, course.calm_steps)
-            begun_at = time.time()
-            launched_at = [_move(agents, event.how, number) for number in event.numbers]
-            agents.until_calm(event.name, event.after, course.calm_steps, begun_at)
-            cost = agents.cost(begun_at, len(event.numbers))
-            again = cost.steps_again * BATCH
-            yield {
-                "event": event.name,
-                "pause_s": cost.pause_s,
-                "launch_to_first_step_s": _boot_s(agents, event, launched_at),
-                "samples_again": again,
-                "samples_lost": cost.pause_s / cost.step_s * BATCH + again,
-            }
-            if event.how != "join":
-                for number in event.numbers:
-                    agents.until_gone(number)
+        yield from _played(agents, course)
 
 
-def _move(agents: TorchrunAgents, how: str, number: int) -> float:
+def torchft(course: Course) -> Iterator[dict[str, Any]]:
+    """Let hosts of torchft join, leave and be killed."""
+    fewest = min(counts(course.events))
+    with TorchftHosts(TORCHFT, course.hosts, course.folder, fewest, course.environment) as agents:
+        yield from _played(agents, course)
+
+
+def _played(agents: HostAgents, course: Course) -> Iterator[dict[str, Any]]:
+    for number in range(course.events[0].before):
+        agents.join(number)
+    for event in course.events:
+        agents.until_calm(f"calm before {event.name}", event.before, course.calm_steps)
+        begun_at = time.time()
+        launched_at = [_move(agents, event.how, number) for number in event.numbers]
+        agents.until_calm(event.name, event.after, course.calm_steps, begun_at)
+        cost = agents.cost(begun_at, len(event.numbers))
+        again = cost.steps_again * BATCH
+        yield {
+            "event": event.name,
+            "pause_s": cost.pause_s,
+            "launch_to_first_step_s": _boot_s(agents, event, launched_at),
+            "samples_again": again,
+            "samples_lost": cost.pause_s / cost.step_s * BATCH + again,
+        }
+        if event.how != "join":
+            for number in event.numbers:
+                agents.until_gone(number)
+
+
+def _move(agents: HostAgents, how: str, number: int) -> float:
     """Let a host join, leave or be killed; return when, in seconds since 1970."""
     if how == "join":
         return agents.join(number)
@@ -153,7 +169,7 @@ def _move(agents: TorchrunAgents, how: str, number: int) -> float:
     return time.time()
 
 
-def _boot_s(agents: TorchrunAgents, event: Event, launched_at: list[float]) -> float | None:
+def _boot_s(agents: HostAgents, event: Event, launched_at: list[float]) -> float | None:
     """Return the longest time from the launch of a host to its first step; None: none was launched."""
     if event.how != "join":
         return None
@@ -188,6 +204,7 @@ CONTENDERS: dict[str, Callable[[Course], Iterable[dict[str, Any]]]] = {
     "nfold": nfold,
     "torchrun": torchrun,
     "torchrun, in memory": lambda course: torchrun(course, in_memory=True),
+    "torchft": torchft,
     "stop and go on": stop_and_copy,
 }
 
@@ -201,6 +218,9 @@ def main() -> None:
     options.add_argument("--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     options.add_argument("--calm-steps", type=int, default=CALM_STEPS, help="between two events")
     given = options.parse_args()
+    if "torchft" in given.only and not has_torchft(TORCHFT):
+        print(f"torchft is left out: {TORCHFT} cannot import it. The README says how to install it.")
+        given.only.remove("torchft")
     for network, millions, name in itertools.product(given.networks, given.millions, given.only):
         which = {"change": given.change, "network": network, "millions": millions, "contender": name}
         costs = costs_of(name, CHANGES[given.change], network, millions, given.calm_steps)

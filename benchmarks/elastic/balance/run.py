@@ -113,7 +113,7 @@ def measure_slowing(seconds: float) -> dict[str, Any]:
 def equal_shares() -> Iterator[None]:
     """Let every worker have as many chunks, whatever its speed."""
 
-    def dealt(facts: Any) -> list[tuple[int, ...]]:
+    def dealt(facts: Any, updated: float) -> list[tuple[int, ...]]:
         return [even_owners(facts.chunks or facts.workers, facts.workers)]
 
     with patch("nfold.planning.choosing.strategies.dealt_chunks", dealt):

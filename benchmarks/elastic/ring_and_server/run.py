@@ -21,8 +21,9 @@ TORCHRUN = HERE.parent / "against_torchrun"
 sys.path[:0] = [str(TORCHRUN), str(HERE.parent), str(HERE.parents[1])]
 from elastic_run import TICK, ElasticRun, Pace, pace  # noqa: E402  a script's siblings are found only after this
 from environment import known, stamp, write  # noqa: E402
+from host_agents import WAIT_S  # noqa: E402
 from hosts_at import Hosts  # noqa: E402
-from torchrun_agents import EVERY, WAIT_S, TorchrunAgents  # noqa: E402
+from torchrun_agents import EVERY, TorchrunAgents  # noqa: E402
 
 from program import BATCH  # noqa: E402
 
@@ -155,7 +156,7 @@ def _calm_pace_of_agents(agents: TorchrunAgents, ranks: int, calm_s: float, sinc
 
 
 CONTENDERS: dict[str, Callable[[Course], Iterator[dict[str, Any]]]] = {
-    **{strategy: partial(nfold, strategy) for strategy in ("ring", "ps", "hypergraph", "pipeline")},
+    **{strategy: partial(nfold, strategy) for strategy in ("ring", "ps", "hypergraph", "pipeline", "ps-async")},
     f"torchrun {FEWEST}:{HOSTS}": torchrun,
     f"torchrun {FEWEST}:{HOSTS}, in memory": partial(torchrun, in_memory=True),
     f"torchrun {HOSTS}": torchrun_of_all,

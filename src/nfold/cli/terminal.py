@@ -13,6 +13,7 @@ from typing import TextIO, cast
 from nfold.analysis.measured.recent_steps import RecentSteps
 from nfold.core.text.units import count
 from nfold.planning.choosing.early_checks import tried_note
+from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.runtime.control import commands as cmd
 from nfold.view import BesideLine, Look, ProgressLine, RunProgress, threads_of
 
@@ -36,7 +37,7 @@ class TerminalObserver:
         self._line = ProgressLine(stream, is_terminal=seen.is_terminal, clock=time.monotonic, width=seen.width)
         self._is_terminal = seen.is_terminal
         self._recent: RecentSteps | None = None
-        self._total = self._per_epoch = 1
+        self._total, self._epochs = 1, EpochSteps.even(1)
         self._held: RunProgress | None = None
         self._shown_s = 0.0
         self._noted: set[str] = set()
@@ -44,7 +45,7 @@ class TerminalObserver:
     def planned(self, planned: cmd.Planned, folder: Path | None) -> None:
         """Say what will run. Where another plan follows a first one, what was noted of that is not noted again."""
         plan = planned.plan
-        self._total, self._per_epoch = planned.total_steps, planned.steps_per_epoch
+        self._total, self._epochs = planned.total_steps, planned.epochs
         self._recent = RecentSteps(plan)
         servers = f" and {count(plan.servers, 'server')}" if plan.servers else ""
         where = f" -> {folder}" if folder else ""
@@ -64,7 +65,7 @@ class TerminalObserver:
         self._release()
         assert self._recent is not None, "a plan comes before its steps"
         self._recent.keep(done.parts)
-        ends_epoch = (done.step + 1) % self._per_epoch == 0 or done.step + 1 == self._total
+        ends_epoch = self._epochs.is_end(done.step + 1) or done.step + 1 == self._total
         now_s = time.monotonic()
         if not ends_epoch and now_s - self._shown_s < REDRAW_S:
             return
@@ -113,11 +114,11 @@ class TerminalObserver:
 
     def _progress(self, step: int, loss: float | None) -> RunProgress:
         assert self._recent is not None, "a plan comes before its steps"
-        epoch, position = divmod(step - 1, self._per_epoch)
+        epoch = self._epochs.epoch(step - 1)
         return RunProgress(
             epoch=epoch + 1,
-            num_epochs=-(-self._total // self._per_epoch),
-            fraction=(position + 1) / self._per_epoch,
+            num_epochs=self._epochs.begun(self._total),
+            fraction=(self._epochs.position(step - 1) + 1) / self._epochs.steps(epoch),
             loss=loss,
             samples_per_s=self._recent.samples_per_s,
             parts=self._recent.parts,

@@ -67,9 +67,11 @@ def play(parsed: argparse.Namespace, train: "Callable[[argparse.Namespace, Termi
     from nfold.cli.terminal import TerminalObserver
     from nfold.errors import Terminated
     from nfold.launch.stopping import own_process
+    from nfold.machine.heap import share_heap
 
     if parsed.is_process:
         own_process()
+        share_heap()
     observer, begun = TerminalObserver(), begun_s(with_process=parsed.is_process)
     try:
         with only_result_on_stdout(parsed), observer.shown():

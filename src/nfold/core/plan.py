@@ -90,7 +90,8 @@ class Plan:
     to be busy."""
     evaluates: bool = False
     """Whether the model is evaluated between steps, which takes room where no worker holds all of it."""
-
+    keeps_snapshots: bool = False
+    """Whether ranks keep snapshots in memory, since hosts come and go."""
     loaders: int = 0
     """Processes that read for each rank, as many as its cores can keep busy; 0: a thread of the rank reads."""
     chunk_shares: tuple[float, ...] = ()
@@ -104,10 +105,12 @@ class Plan:
     @property
     def is_replicated(self) -> bool:
         """Whether each of several ranks that work holds the whole model and all of the optimizer's state."""
-        working = self.placement.working
-        if len(working) < 2 or self.placement.is_cut or self.splits or self.asynchrony is not None:
-            return False
-        return all(each.route == "ring" and set(each.members) == set(working) for each in self.reductions)
+        return self.asynchrony is None and not self.splits and is_replicated(self.placement, self.reductions)
+
+    @property
+    def commits(self) -> bool:
+        """Whether updates wait until all messages of a step are over, so that a step which fails changes nothing."""
+        return self.keeps_snapshots and self.is_replicated
 
     def samples_of(self, rank: int) -> float:
         """Return how many samples of a batch a rank computes something of, as a mean over steps."""
@@ -117,3 +120,11 @@ class Plan:
         if not self.chunk_shares:
             return self.batch_size * len(owned) / self.placement.num_chunks
         return self.batch_size * sum(self.chunk_shares[chunk] for chunk in owned)
+
+
+def is_replicated(placement: Placement, reductions: tuple[Reduction, ...]) -> bool:
+    """Whether each of several ranks that work holds the whole model, and updates all of it, in synchronous steps."""
+    working = placement.working
+    if len(working) < 2 or placement.is_cut:
+        return False
+    return all(each.route == "ring" and set(each.members) == set(working) for each in reductions)

@@ -225,6 +225,8 @@ class NodeData:
     num_pinned: int = 0
     digest: str = ""
     """Of names, sizes, times and ends of its files, or of a few items: other data may have as many."""
+    is_brought: bool = False
+    """Whether it came while the run trained, with samples of its own: they count from a later epoch on, if at all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -247,6 +249,11 @@ def spans_of(members: Sequence[NodeData]) -> tuple[tuple[int, int], ...]:
     """Return the numbers of the samples that lived on each member at first, [first, end)."""
     ends = list(accumulate(member.num_samples for member in members))
     return tuple((end - member.num_samples, end) for end, member in zip(ends, members, strict=True))
+
+
+def num_begun(members: Sequence[NodeData]) -> int:
+    """Return how many samples a run began with, which have the first numbers."""
+    return sum(member.num_samples for member in members if not member.is_brought)
 
 
 def _check_holding(holding: Holding) -> None:

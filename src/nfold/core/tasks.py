@@ -186,6 +186,8 @@ class Receive(MessageEnd):
     """Whether it is the last that its elements wait for: whole numbers become gradients again."""
 
 
+COMMITTED = (OptimizerStep, FoldStatistics)
+"""What changes the training's state: played last in a step that is committed, when all of its messages are over."""
 ComputeTask = Load | Forward | Backward | SumSquares | FindClipFactor | OptimizerStep | FoldStatistics
 Task = ComputeTask | Send | Receive
 

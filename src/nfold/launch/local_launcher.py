@@ -61,6 +61,7 @@ class LocalLauncher:
         log: Path | None,
         *,
         place: Place = lambda member, command: command,
+        left: Callable[[int], None] = lambda member: None,
         relay: Callable[[int | None, bytes], None] | None = None,
         folder: Path | None = None,
         begin: Begin = spawn,
@@ -71,13 +72,15 @@ class LocalLauncher:
         command: what starts a member; `--launcher PID --member M --connect HOST:PORT` is added.
         log: where the members' own output goes, appended, but for the middle of very much; None: only to `last_lines`.
         place: turns what starts a member into what starts it at its place.
+        left: is told of each member that was let go of, once it has ended.
         relay: is given what members print instead of a log, by a thread of its own.
         folder: in which members work; None: in that of this process.
         begin: starts a process.
         printed_for_all: the end to read of a pipe for what no member has printed alone.
         clock: for the grace period.
         """
-        self._command, self._log, self._place, self._clock = list(command), log, place, clock
+        self._command, self._log, self._place, self._left = list(command), log, place, left
+        self._clock = clock
         self._relay, self._folder, self._begin, self._printed = relay, folder, begin, printed_for_all
         self._output: Output | None = None
         self._members: dict[int, Started] = {}
@@ -115,6 +118,7 @@ class LocalLauncher:
         if (started := self._members.pop(member, None)) is not None:
             started.kill()
             started.reap()
+            self._left(member)
 
     def last_lines(self) -> list[str]:
         """Return the last lines that members have printed, whichever it was; none after `stop`."""

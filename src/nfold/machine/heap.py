@@ -9,13 +9,14 @@ import gc
 import os
 from collections.abc import Mapping
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Of malloc.h: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD."""
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+"""Of malloc.h: M_TRIM_THRESHOLD, M_MMAP_THRESHOLD and M_ARENA_MAX."""
 _KEPT_BYTES = 1 << 30
 _LARGE_BYTES = 1 << 25
 """What is larger still comes from the system: between small ones that stay, holes of that size would be left.
 The allocator's own bound, to which it would come by itself in a process that has freed as much at once."""
 _OWN_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+_OWN_HEAPS = ("MALLOC_ARENA_MAX", "MALLOC_ARENA_TEST", "GLIBC_TUNABLES")
 
 
 def keep_freed(environment: Mapping[str, str] = os.environ) -> None:
@@ -31,6 +32,19 @@ def keep_freed(environment: Mapping[str, str] = os.environ) -> None:
         set_option = ctypes.CDLL(None).mallopt
         set_option(_TRIM_THRESHOLD, _KEPT_BYTES)
         set_option(_MMAP_THRESHOLD, _LARGE_BYTES)
+
+
+def share_heap(environment: Mapping[str, str] = os.environ) -> None:
+    """Let all threads that begin from now on take memory from one heap.
+
+    By default a thread gets one of its own, of up to eight for each core, and leaves in it what lies between blocks
+    that live on: a command that starts threads again and again grows with each. One heap has one lock, so this is not
+    for ranks. Whoever has set the allocator up by environment variables keeps that.
+    """
+    if any(name in environment for name in _OWN_HEAPS):
+        return
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_ARENA_MAX, 1)
 
 
 def keep_for_good() -> None:

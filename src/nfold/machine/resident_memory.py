@@ -12,17 +12,19 @@ _STATUS = "/proc/{}/status"
 
 
 def settle() -> None:
-    """Give memory that is no longer used back to the system, and let the peak begin anew.
-
-    Where the system cannot do that (no /proc), the peak stays that of the whole life of the process.
-    """
+    """Give memory that is no longer used back to the system, and let the peak begin anew."""
     give_back()
+    forget_peak()
+
+
+def forget_peak() -> None:
+    """Let the peak begin anew. Where the system cannot do that (no /proc), it stays that of the whole process."""
     with contextlib.suppress(OSError):
         _CLEAR_REFS.write_text(_FORGET_PEAK, encoding="utf-8")
 
 
 def peak_bytes(process: int | None = None) -> int:
-    """Return the most bytes that a process has held since it last settled; 0 of another one that is gone.
+    """Return the most bytes that a process has held since it last forgot its peak; 0 of another one that is gone.
 
     It is VmHWM of proc_pid_status(5): getrusage would begin with what the process held that started this one.
 

@@ -14,7 +14,7 @@ as long as one message with its latency if that is longer.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
 from nfold.core.cluster import Channel
@@ -52,20 +52,29 @@ class CoarseBucket:
     """What each optimizer step costs at least."""
 
 
-def coarse_step_s(ranks: tuple[CoarseRank, ...], buckets: tuple[CoarseBucket, ...], statistics_bytes: int = 0) -> float:
+def coarse_step_s(
+    ranks: tuple[CoarseRank, ...],
+    buckets: tuple[CoarseBucket, ...],
+    statistics_bytes: int = 0,
+    *,
+    commits: bool = False,
+) -> float:
     """Return how long a step takes. O(ranks x rounds x log).
 
     Args:
         ranks: workers first, dedicated servers last; one on each node.
         buckets: in the order in which backward completes them; all of one route.
         statistics_bytes: rows of batch statistics that each chunk's owner sends to every other worker.
+        commits: whether ranks update once all messages of the step are over; of rings alone.
     """
     world = _World(ranks, statistics_bytes)
     for bucket in buckets:
         if bucket.reduction.route == "ring":
-            world.pass_round(bucket)
+            world.pass_round(replace(bucket, update_s=0.0) if commits else bucket)
         elif bucket.reduction.route == "local":
             world.update_locally(bucket)
+    for bucket in buckets if commits else ():
+        world.update_locally(bucket)
     world.serve([bucket for bucket in buckets if bucket.reduction.route == "server"])
     return world.end_s
 

@@ -4,21 +4,34 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from nfold.core.schedule import RankSchedule
-from nfold.core.tasks import MessageEnd, Task
+from nfold.core.tasks import COMMITTED, MessageEnd, Task
 from nfold.core.trace import Span, span_of
 
 
 class Player:
     """Decides what a rank does next in a step; `begin` is told when a task can start and ends it through `finish`."""
 
-    def __init__(self, schedule: RankSchedule, begin: Callable[[int, Task], None], step: int, begin_s: float) -> None:
+    def __init__(
+        self,
+        schedule: RankSchedule,
+        begin: Callable[[int, Task], None],
+        step: int,
+        begin_s: float,
+        *,
+        commits: bool = False,
+    ) -> None:
         self.spans: list[Span] = []
         self.rank = schedule.rank
         self.step = step
         self.begin_s = begin_s
         self.end_s = begin_s
         self._begin = begin
-        self._lane = [task for task in schedule.tasks if not isinstance(task, MessageEnd)]
+        compute = [task for task in schedule.tasks if not isinstance(task, MessageEnd)]
+        last = COMMITTED if commits else ()
+        self._lane = [task for task in compute if not isinstance(task, last)]
+        self._first_committed = len(self._lane)
+        self._lane += [task for task in compute if isinstance(task, last)]
+        self._messages_left = len(schedule.tasks) - len(compute)
         self._next = 0
         self._lane_is_free = True
         self._missing: dict[int, int] = {}
@@ -63,7 +76,9 @@ class Player:
         num_bytes = task.payload_bytes if isinstance(task, MessageEnd) else 0
         start_s, self.end_s = self._start_s.pop(task.id), now_s
         self.spans.append(span_of(self.rank, task, start_s - self.begin_s, now_s - self.begin_s, num_bytes))
-        if not isinstance(task, MessageEnd):
+        if isinstance(task, MessageEnd):
+            self._messages_left -= 1
+        else:
             self._lane_is_free = True
         self.happen(task.id, now_s)
 
@@ -73,6 +88,8 @@ class Player:
 
     def _advance_lane(self, now_s: float) -> None:
         if not self._lane_is_free or self._next == len(self._lane):
+            return
+        if self._next >= self._first_committed and self._messages_left:
             return
         task = self._lane[self._next]
         if not self._missing[task.id]:

@@ -39,6 +39,7 @@ def simulate(
     nodes: tuple[str, ...],
     threads: tuple[int, ...],
     load_waits: tuple[float, ...] = (),
+    commits: bool = False,
 ) -> StepTrace:
     """Play a step in virtual time.
 
@@ -54,12 +55,13 @@ def simulate(
         nodes: node of each rank.
         threads: compute threads of each rank. Reading data (LOAD) keeps one core busy whatever this says, or none.
         load_waits: of each rank, the share of the seconds of LOADs in which no core is busy; empty: it never waits.
+        commits: whether ranks change their state only once all messages of the step are over.
 
     Raises:
         ClusterError: two ranks that talk have no link between them.
         InternalError: the schedule cannot be played to its end, or seconds of a task are missing.
     """
-    return _World(schedule, task_seconds, cluster, nodes, threads, load_waits).play()
+    return _World(schedule, task_seconds, cluster, nodes, threads, load_waits, commits=commits).play()
 
 
 class _Key(NamedTuple):
@@ -82,8 +84,11 @@ class _World:
         nodes: tuple[str, ...],
         threads: tuple[int, ...],
         load_waits: tuple[float, ...],
+        *,
+        commits: bool,
     ) -> None:
         self._timeline = VirtualTime()
+        self._commits = commits
         self._task_seconds = task_seconds
         self._load_waits = load_waits or (0.0,) * len(nodes)
         self._nodes = [cluster.node(name) for name in nodes]
@@ -126,7 +131,8 @@ class _World:
     def _next(self, rank: int, step: int) -> None:
         """Let a rank begin a step: with what belongs to no task."""
         node = self._nodes[rank]
-        self._players[rank] = player = Player(self._schedules[rank], self._begin, step, self._timeline.now)
+        given = (self._schedules[rank], self._begin, step, self._timeline.now)
+        self._players[rank] = player = Player(*given, commits=self._commits)
         if node.step_cpu_s and self._schedules[rank].tasks:
             self._cores[node.name].start(node.step_cpu_s * node.slowdown(1), 1.0, partial(self._start, player))
         else:

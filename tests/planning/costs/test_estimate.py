@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nfold.core.cluster import Cluster, Node
+from nfold.core.profile import Timing
 from nfold.errors import ClusterError, PlanError
 from nfold.planning.asynchronous.asynchronous_strategies import ASYNCHRONOUS
 from nfold.planning.choosing.candidates import estimate_proposal, simulate_proposal
@@ -87,6 +88,20 @@ def test_no_step_is_shorter_than_the_least(workers, megabytes_per_s, strategy):
         found = estimate(asked, proposal)
         assert 0 < found.least_step_s <= simulate_proposal(asked, strategy, proposal).predicted.step_s
         assert found.least_step_s <= found.step_s
+
+
+def test_updates_wait_for_all_messages_where_a_ring_commits_its_steps():
+    """Of two buckets, the first is else updated while the second is on its way."""
+    loose = question(SHORT, 2, 1e8)
+    slow = replace(loose.profiles[1], update=Timing(median_s=0.04, spread_s=0.0, repeats=1))
+    loose = replace(loose, profiles={1: slow})
+    committed = replace(loose, keeps_snapshots=True)
+    ring, served = (next(iter(named(strategy).propose(loose))) for strategy in ("ring", "ps"))
+    step_s = [simulate_proposal(each, "ring", ring).predicted.step_s for each in (loose, committed)]
+    assert step_s[1] > step_s[0] + 0.01
+    assert [estimate(each, ring).step_s for each in (loose, committed)] == pytest.approx(step_s, rel=0.05)
+    assert len({simulate_proposal(each, "ps", served).predicted.step_s for each in (loose, committed)}) == 1
+    assert [plan(committed, strategy).commits for strategy in ("ring", "ps")] == [True, False]
 
 
 def test_nothing_is_certain_where_ranks_share_a_node():

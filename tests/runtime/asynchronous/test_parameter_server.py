@@ -14,7 +14,10 @@ from torch.utils.data import TensorDataset
 from nfold.core.chunks import chunk_sizes
 from nfold.errors import PeerLost, ProgramError
 from nfold.planning.reductions.shares import cut_shares
+from nfold.planning.scheduling.rank_schedules import rank_schedules
+from nfold.runtime.asynchronous.asynchronous_replica import AsynchronousReplica
 from nfold.runtime.data.chunk_loader import ChunkSamples
+from nfold.transport.generations.no_way import alone
 
 STEPS = 6
 """44 samples in batches of 16: two full steps and one of 12 an epoch."""
@@ -183,3 +186,15 @@ def test_a_target_that_the_loss_leaves_out_is_noticed_when_it_first_comes(graphs
     late = replace(mine, train_data=lambda: TensorDataset(inputs, targets))
     with pytest.raises(ProgramError, match="the loss is not a mean over samples"):
         drift(late, graphs("plain"), plan, [3])
+
+
+def test_what_is_closed_before_it_has_met_anybody_has_not_failed(graphs):
+    """A newcomer builds its part of the next generation and frees it, while the others train."""
+    mine, graph, failures = program("plain", sgd), graphs("plain"), []
+    plan = drifting_plan(mine, graph, 2, chunks=6, bound=0)
+    replica = AsynchronousReplica(
+        1, mine, mine.train_data(), graph, plan, rank_schedules(plan, graph)[1], alone(1, 2),
+        device=torch.device("cpu"), report=lambda _: None, flush=lambda: None, fail=failures.append,
+    )  # fmt: skip
+    replica.close()
+    assert failures == []

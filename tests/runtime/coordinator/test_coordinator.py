@@ -150,7 +150,7 @@ def test_the_plan_rests_on_what_was_measured():
     assert job.planned.known.cluster.nodes[0].local == LINK
     assert job.planned.known.plan == job.planned.plan
     assert job.planned.known.profiles == dict.fromkeys((4, 2, 1), profile_of(GRAPH))
-    assert (job.planned.total_steps, job.planned.steps_per_epoch, job.planned.first_step) == (8, 4, 0)
+    assert (job.planned.total_steps, job.planned.epochs.latest, job.planned.first_step) == (8, 4, 0)
     assert isinstance(job.planned.known.profiles[1], Profile)
 
 

@@ -52,6 +52,34 @@ def test_what_has_moved_stays_where_it_is():
     assert repairs(kept(MOVED), [((0, 30),), ((60, 100), (30, 60))], (0, 1)) == MOVED.moves
 
 
+BEGUN = (own((0, 60)), own((60, 100)), own())
+BROUGHT = run(
+    7,
+    (0, 1, 2),
+    [(1, BEGUN), (2, (BEGUN[0], own((60, 100), (105, 110)), own((100, 105))))],
+    (SampleMove(source=2, target=1, spans=((105, 110),)),),
+)
+"""A third node has brought ten samples in the second epoch, which count from the third one on, and given half away."""
+
+
+def test_what_was_brought_is_needed_by_who_comes_after_it_once_it_counts():
+    found = kept(run(0, (0, 1), [(0, BEGUN[:2])]), BROUGHT, held=(60, 40, 10))
+    found = replace(found, members=(*found.members[:2], replace(found.members[2], is_brought=True)))
+    assert lists_at(found, 8, 1, (0, 1, 2)) == [((0, 60),), ((60, 100), (105, 110)), ((100, 105),)]
+    assert lists_at(found, 8, 1, (0, 1)) == [((0, 60),), ((60, 100), (105, 110))]
+    assert lists_beside_leavers(found, 8, 1, (0, 1, 2), {2})[2] == ((100, 105),)
+    with pytest.raises(ClusterError, match="5 samples that the run trains on live on nodes that are not there, n2"):
+        lists_at(found, 30, 2, (0, 1))
+
+
+def test_what_nobody_has_counted_on_is_there_as_long_as_its_node_is():
+    found = kept(run(0, (0, 1), [(0, BEGUN[:2])]), held=(60, 40, 10))
+    found = replace(found, members=(*found.members[:2], replace(found.members[2], is_brought=True)))
+    assert lists_at(found, 8, 1, (0, 1, 2))[2] == ((100, 110),)
+    assert lists_at(found, 8, 1, (0, 1)) == [((0, 60),), ((60, 100),)]
+    assert lists_beside_leavers(found, 8, 1, (0, 1, 2), {2})[2] == ()
+
+
 def test_what_a_node_gave_away_is_its_own_again_where_the_other_is_gone():
     with pytest.raises(ClusterError, match="40 samples that the run trains on live on nodes that are not there, n1"):
         lists_at(kept(MOVED), 5, 0, (0,))

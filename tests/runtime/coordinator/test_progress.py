@@ -6,13 +6,16 @@ from typing import Any
 import pytest
 
 from nfold.core.trace import StepParts
+from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.progress import FIRST_WINDOW, Progress
+
+EPOCHS = EpochSteps.even(5)
 
 
 @pytest.mark.parametrize(("asynchrony", "is_open"), [(None, True), (SimpleNamespace(), False)])
 def test_who_cannot_be_called_back_has_few_evaluations_before_him(asynchrony, is_open):
-    progress = Progress((0, 1), SimpleNamespace(asynchrony=asynchrony), 0, 5)
+    progress = Progress((0, 1), SimpleNamespace(asynchrony=asynchrony), 0, EPOCHS)
     for step, what in ((5, "checkpoint"), (5, "evaluated"), (10, "checkpoint")):
         progress.pending.append((step, what, {0, 1}))
     assert progress.window() >= FIRST_WINDOW
@@ -35,7 +38,7 @@ def told(rank: int, *steps: int, under_way: int | None = None) -> ev.Received:
 
 
 def test_a_step_that_is_over_counts_once_all_have_told_its_losses():
-    progress = Progress((0, 1), SimpleNamespace(asynchrony=None, placement=SimpleNamespace(working=(0, 1))), 4, 5)
+    progress = Progress((0, 1), SimpleNamespace(asynchrony=None, placement=SimpleNamespace(working=(0, 1))), 4, EPOCHS)
     progress.take(told(0, under_way=4))
     assert progress.countable == 4, "of the other nothing is known"
     progress.take(told(1, under_way=4))
@@ -48,7 +51,7 @@ def test_a_step_that_is_over_counts_once_all_have_told_its_losses():
 
 
 def test_losses_of_a_step_that_all_have_reported_are_forgotten():
-    progress = Progress((0, 1), SimpleNamespace(asynchrony=None, placement=SimpleNamespace(working=(0, 1))), 4, 5)
+    progress = Progress((0, 1), SimpleNamespace(asynchrony=None, placement=SimpleNamespace(working=(0, 1))), 4, EPOCHS)
     progress.take(told(0, under_way=4))
     progress.take(told(0, 4))
     assert [each.step for each in progress.take(told(1, 4)) if hasattr(each, "loss")] == [4]

@@ -9,6 +9,7 @@ import pytest
 
 from nfold.core.trace import StepParts
 from nfold.errors import ClusterError
+from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.session import Session
@@ -93,7 +94,7 @@ class Scripted:
         plan = SimpleNamespace(asynchrony=asynchrony)
         part = StepParts.from_row([3, 0, 2.0, *[0.0] * 6, 0, 1])
         self._commands = [
-            cmd.Planned(None, plan, 99, 99, 0, None),
+            cmd.Planned(None, plan, 99, EpochSteps.even(99), 0, None),
             cmd.Send((0,), {"do": "until", "step": 16}),
             cmd.StepDone(2, 0, 0.5, (part,), None),
             cmd.StepDone(3, 0, 0.5, (part,), None),
@@ -206,3 +207,18 @@ def test_a_host_that_has_gone_before_its_member_is_started_ends_nothing():
     launcher.start = start
     assert hear_of_a_host(control_server, launcher) == ev.MembersChanged()
     assert control_server.forgotten == [1], "nobody may come with its number"
+
+
+def test_another_plan_is_written_down_once_ranks_build_their_parts_of_it():
+    """Or before the run ends; nobody waits for an order until a disk has it."""
+    server, events = Server(), queue.SimpleQueue()
+    session = Session(None, Launcher(None, None), server, events, world_size=1, token="t", log=lambda text: None)
+    connect, build = (cmd.Send((0,), {"do": do}) for do in ("connect", "build"))
+    plan, note = cmd.Replanned(None, None, 3), cmd.Noted("who comes")
+    assert session._orders_first([note, plan, connect]) == [connect, note]
+    assert session._orders_first([]) == []
+    assert session._orders_first([note, build]) == [build, plan, note]
+    assert session._orders_first([note, plan, build]) == [build, note, plan]
+    assert session._orders_first([note, build]) == [note, build]
+    session._orders_first([plan])
+    assert session._orders_first([cmd.Failed(RuntimeError())])[0] == plan

@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from nfold.core.trace import ReductionParts, Span, StepParts, StepTrace, transfers_s
-from nfold.runtime.measuring.slowness import NUM_STEPS, Slowness, expected_times_s, expected_waits_s, times_s
+from nfold.runtime.measuring.slowness import (
+    NUM_STEPS,
+    ProbeSpacing,
+    Slowness,
+    expected_times_s,
+    expected_waits_s,
+    times_s,
+)
 
 B0, B1 = "the reduction of b0", "the reduction of b1"
 
@@ -92,13 +99,16 @@ def test_links_that_are_fast_again_are_probed_but_never_those_that_are_only_fast
     assert feed(slowness, 0.02, 9 * NUM_STEPS) == [None] * 9 * NUM_STEPS
 
 
-def test_links_that_come_and_go_are_probed_ever_more_seldom() -> None:
-    slowness, probes, now = Slowness({B0: 0.1}), [], 0.4
+@pytest.mark.parametrize("hosts_change", [False, True])
+def test_links_that_come_and_go_are_probed_ever_more_seldom(hosts_change: bool) -> None:
+    spacing, probes, now = ProbeSpacing(), [], 0.4
+    slowness = Slowness({B0: 0.1}, spacing)
     for index in range(100 * NUM_STEPS):
         if slowness.take(step(b0=(now,))) is not None:
             slowness.accept()
             probes.append((index + 1) // NUM_STEPS)
-            now = 0.5 - now
+            now = 0.4 if hosts_change else 0.5 - now
+            slowness = Slowness({B0: 0.1}, spacing) if hosts_change else slowness
     assert probes == [1, 2, 4, 8, 16, 32, 64]
 
 

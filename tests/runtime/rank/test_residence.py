@@ -57,6 +57,7 @@ def test_a_sampler_cannot_say_what_is_visited():
 def test_what_comes_to_an_emulated_node_is_kept_in_the_runs_folder(tmp_path):
     own = TensorDataset(torch.zeros(2, 1), torch.zeros(2))
     order = {"key": "data", "first": 3, "total": 9, "most_bytes": 100, "folder": str(tmp_path), "is_kept": True}
+    order |= {"num_begun": 9, "brought": []}
     dataset = resident_of(own, "pi", order)
     assert len(dataset) == 9
     assert (tmp_path / ".nfold-samples/data/pi").is_dir()

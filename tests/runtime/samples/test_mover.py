@@ -188,6 +188,7 @@ def test_one_ask_is_on_its_way_until_somebody_knows_how_large_samples_are(tmp_pa
 def test_ranks_that_come_to_rest_do_not_wait_for_what_is_sent_slowly(tmp_path):
     move = SampleMove(source=0, target=1, spans=((0, 50),))
     order = {"members": [0, 1], "moves": [codec.encode(move)], "needed": None, "link_bytes_per_s": None}
+    order |= {"num_begun": 50, "brought": []}
     pace = {"move_bytes_per_s": 0, "ahead_bytes": 0, "quiet_s": 0.0, "settle_s": 0.0}
     with nodes_with(tmp_path, items(0, 50), []) as nodes:
         ranks = []

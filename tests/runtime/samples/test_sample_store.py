@@ -161,6 +161,22 @@ def test_files_that_somebody_removed_or_cut_off_are_not_there_any_more(tmp_path,
     store.close()
 
 
+def test_what_other_runs_have_brought_is_dropped(tmp_path):
+    ours, theirs = [(7, 9, "ours")], [(7, 8, "theirs"), (8, 12, "more")]
+    kept = [
+        (ours, {2, 3, 7}),  # 7 was put there when nobody had brought anything
+        (ours, {2, 3, 7}),
+        ([*ours, (9, 10, "more")], {2, 3, 7, 9}),
+        (theirs, {2, 3}),
+        ([], {2, 3}),
+    ]
+    for index, (brought, numbers) in enumerate(kept):
+        with contextlib.closing(SampleStore(tmp_path / "store")) as store:
+            store.keep_brought(7, brought)
+            assert {*held_by(store)} == numbers - ({2, 3, 7} if index == 0 else {9} if index == 2 else set())
+            put_into(store, {number: SAMPLES[number] for number in numbers})
+
+
 def test_a_store_of_nothing_leaves_nothing_behind(tmp_path):
     SampleStore(tmp_path / "store").close()
     assert [*tmp_path.iterdir()] == []

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from nfold.runtime.checkpoint.checkpoint_format import Offer, StatePart
-from nfold.runtime.snapshots.state_memory import HeldState, copied_state
+from nfold.runtime.snapshots.state_memory import HeldState, StateMemory, copied_state, live_state
 
 
 def snapshot(
@@ -34,3 +34,23 @@ def test_what_a_module_says_beside_tensors_stays_as_it_was_too():
     said["extras"]["queue"].append(3)
     assert state.told is not None
     assert state.told["facts"] == {"extras": {"queue": [1, 2]}}
+
+
+def test_a_snapshot_outlasts_the_step_that_changes_what_was_held_after_the_same_step():
+    """Ranks stop after a step of which they have a snapshot, hold what they have trained, and train it on."""
+    (weight, *_), copied = snapshot()
+    memory, offer = StateMemory(), Offer([StatePart("model.a", (3,), 0, weight)], [], {})
+    copied.pieces = {(7, 0): copied.pieces[7, 0]}
+    memory.put(copied)
+    memory.put(live_state((0, 4), 7, offer, is_whole=True))
+    memory.put(live_state((0, 5), 7, offer))
+    memory.drop_live()
+    with torch.no_grad():
+        weight.add_(1.0)
+    (left,) = memory.all()
+    assert (left.label, left.is_whole, float(left.pieces[7, 0].values[0])) == ((0, 4), True, 1.0)
+    assert memory.copied_steps() == [4]
+    memory.put(live_state((0, 6), 7, offer))
+    memory.let_live_last()
+    memory.drop_live()
+    assert memory.copied_steps() == [4, 6], "another model is trained from now on"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nfold.core import codec
+from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.program import ProgramSource
 from nfold.verbs.options.job_record import JobRecord, record_of, resume_command
 from nfold.verbs.options.option_checks import Options
@@ -48,7 +49,7 @@ def recorded(options: Options, workers: int, servers: int, tmp_path: Any) -> Job
     script = tmp_path / "script.py"
     script.touch()
     plan = SimpleNamespace(workers=workers, servers=servers)
-    planned: Any = SimpleNamespace(plan=plan, total_steps=9, steps_per_epoch=3, recipe=None)
+    planned: Any = SimpleNamespace(plan=plan, total_steps=9, epochs=EpochSteps.even(3), recipe=None)
     return record_of(ProgramSource.parse(str(script)), options, planned, has_checkpoint=True, unkept="")
 
 

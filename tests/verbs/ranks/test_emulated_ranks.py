@@ -37,7 +37,13 @@ def test_the_coordinator_is_told_whom_a_fault_kills_before_it_does(tmp_path, mon
 
 
 @pytest.fixture
-def three(tmp_path):
+def said():
+    """Lines for the user."""
+    return []
+
+
+@pytest.fixture
+def three(tmp_path, said):
     """Ranks on two of three nodes, which may come and go; and what the coordinator is told."""
     (tmp_path / "c.toml").write_text('[[node]]\nname = "n"\ncount = 3\nuplink = "1 Gbit/s"\n')
     options = Options(emulate=tmp_path / "c.toml", nodes="1:3", fault=["join n-2@1s"])
@@ -48,7 +54,7 @@ def three(tmp_path):
         delay_s=lambda there, here: 0.002,
         enter=lambda node, command: [node, *command],
     )
-    return EmulatedRanks(box, options.rank_nodes, options.faults, lambda text: None, events), events
+    return EmulatedRanks(box, options.rank_nodes, options.faults, said.append, events, options.hosts), events
 
 
 def fault(text):
@@ -58,7 +64,9 @@ def fault(text):
 
 def test_a_node_that_joins_gets_the_member_that_is_started_next(three):
     ranks, events = three
-    with pytest.raises(ClusterError, match=r"member 2 has no node: each node .* come when a --fault lets them join"):
+    with pytest.raises(
+        ClusterError, match=r"member 2 has no node: each node .* when a --fault or nfold scale lets them join"
+    ):
         ranks.place(2, ["run"])
     ranks.warn(fault("join n-2@1s"))
     assert events.get_nowait().node.name == "n-2"
@@ -69,7 +77,30 @@ def test_a_node_that_joins_gets_the_member_that_is_started_next(three):
 def test_the_member_that_came_last_leaves_its_node(three):
     ranks, events = three
     ranks.warn(fault("leave n-1@1s"))
+    ranks.left(1)
     ranks.warn(fault("join n-1@2s"))
     ranks.place(2, ["run"])
     ranks.warn(fault("leave n-1@3s"))
     assert [events.get_nowait() for _ in range(3)][::2] == [ev.ReleaseWanted(1), ev.ReleaseWanted(2)]
+
+
+def test_another_terminal_lets_nodes_come_and_leave(three, said):
+    ranks, events = three
+    assert ranks.answer("+1") == "n-2 to take part as soon as possible"
+    assert events.get_nowait().node.name == "n-2"
+    assert ranks.answer("2") == "refused: n-2 joined only just now. Ask again in a moment"
+    ranks.warn(fault("join n-2@1s"))
+    assert said == ["note: --fault 'join n-2@1s': n-2 takes part already"]
+    ranks.place(2, ["run"])
+    assert ranks.answer("+1").startswith("refused: 4 hosts would be outside of --nodes 1:3")
+    assert ranks.answer("1") == "n-2, n-1 to leave after the step under way"
+    assert [events.get_nowait() for _ in range(2)] == [
+        ev.ReleaseWanted(member, "given back by nfold scale") for member in (2, 1)
+    ]
+    assert (
+        ranks.answer("3") == "refused: 0 nodes of the emulated cluster could come now. Ask again once others have left"
+    )
+    ranks.left(1)
+    assert ranks.answer("2") == "n-1 to take part as soon as possible"
+    ranks.warn(fault("leave n-2@9s"))
+    assert said[1:] == ["note: --fault 'leave n-2@9s': n-2 does not take part by now, so it does not leave"]

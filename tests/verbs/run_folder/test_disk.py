@@ -8,6 +8,7 @@ import pytest
 
 from nfold.core.job import JobSettings
 from nfold.errors import PlanError
+from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.verbs.run_folder.disk import Files, check_disk, check_writable, files_of
 from nfold.verbs.run_folder.files import CHECKPOINT
 
@@ -73,7 +74,7 @@ def test_a_checkpoint_is_written_beside_the_one_before_it(every, keep, first, to
     planned = SimpleNamespace(
         known=SimpleNamespace(profiles={1: profile}, graph=SimpleNamespace(averages_weights=first == 4)),
         plan=SimpleNamespace(threads=(1,)),
-        steps_per_epoch=8,
+        epochs=EpochSteps.even(8),
         first_step=first,
         total_steps=total,
     )

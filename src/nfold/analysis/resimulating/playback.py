@@ -58,5 +58,6 @@ def play_back(plan: Plan, question: Question) -> Playback:
         plan.threads,
         windows=plan.windows,
         paces=plan.paces,
+        commits=plan.commits,
     )
     return Playback(scenario=scenario, trace=scenario.play())

@@ -13,7 +13,7 @@ from nfold.planning.costs.estimate import estimate
 from nfold.planning.costs.machines import paces_of, slowness_of
 from nfold.planning.costs.peak_memory import peak_memory_bytes, working_bytes
 from nfold.planning.costs.scenario import Scenario, TaskSeconds, scenario_of
-from nfold.planning.inputs.facts import Facts, Proposal
+from nfold.planning.inputs.facts import Facts, Proposal, commits
 from nfold.planning.operator_parts.splitting import split_facts
 
 
@@ -112,7 +112,15 @@ def _paces(facts: Facts, proposal: Proposal, threads: tuple[int, ...]) -> tuple[
 
 def _simulated(facts: Facts, strategy: str, proposal: Proposal, paces: tuple[float, ...]) -> Simulated:
     facts, threads, profile = _in_parts(facts, proposal)
-    step = scenario_of(facts, proposal.placement, proposal.reductions, threads, windows=proposal.windows, paces=paces)
+    step = scenario_of(
+        facts,
+        proposal.placement,
+        proposal.reductions,
+        threads,
+        windows=proposal.windows,
+        paces=paces,
+        commits=commits(facts, proposal),
+    )
     slowness = slowness_of([facts.cluster.node(name) for name in step.nodes], threads)
     trace = step.play()
     return Simulated(

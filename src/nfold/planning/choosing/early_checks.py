@@ -10,6 +10,7 @@ from nfold.core.options.protection import read_protect
 from nfold.core.plan import Plan
 from nfold.core.text.units import count
 from nfold.errors import ProgramError
+from nfold.planning.residency.epoch_steps import EpochSteps
 
 _MUCH = 0.1
 """Share of a run that nobody wants to spend with a learning rate of nothing."""
@@ -22,15 +23,23 @@ class RunSteps:
     """The steps of a run: how many there are, and how they are spread over epochs."""
 
     num_samples: int
+    """Of the epochs that come last."""
     batch_size: int
     total_steps: int
     first_step: int = 0
     """Steps that were done before it goes on."""
+    spread: EpochSteps | None = None
+    """Over epochs that differ; None: all have as many steps."""
 
     @property
     def steps_per_epoch(self) -> int:
         """The number of steps of an epoch; the last one may have fewer samples."""
         return -(-self.num_samples // self.batch_size)
+
+    @property
+    def by_epoch(self) -> EpochSteps:
+        """Which steps belong to which epoch."""
+        return self.spread or EpochSteps.even(self.steps_per_epoch)
 
     @property
     def epochs(self) -> float:
@@ -40,8 +49,8 @@ class RunSteps:
     @property
     def last_batch(self) -> int:
         """Samples of the shorter batch that ends an epoch; 0: there is none, or no step that is left comes to it."""
-        first_end = self.first_step // self.steps_per_epoch * self.steps_per_epoch + self.steps_per_epoch
-        return self.num_samples % self.batch_size if first_end <= self.total_steps else 0
+        is_reached = self.by_epoch.next_end(self.first_step) <= self.total_steps
+        return self.num_samples % self.batch_size if is_reached else 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +114,7 @@ def check_last_batch(graph: ModelGraph, run_steps: RunSteps) -> None:
     if not 0 < left < graph.least_samples:
         return
     who = f"module {graph.least_samples_module}" if graph.least_samples_module else "the program"
-    step = (run_steps.first_step // run_steps.steps_per_epoch + 1) * run_steps.steps_per_epoch
+    step = run_steps.by_epoch.next_end(run_steps.first_step)
     better = None if graph.only_samples else _better_batch_size(run_steps, graph.least_samples)
     advice = [f"a batch size of {better}"] if better else []
     if step - 1 > run_steps.first_step:

@@ -159,6 +159,7 @@ def to_plan(
             *exact_notes(facts),
         ),
         evaluates=facts.evaluates,
+        keeps_snapshots=facts.keeps_snapshots,
         chunk_shares=facts.chunk_shares,
     )
 

@@ -78,7 +78,7 @@ class Ring:
         return data_parallel_objection(facts)
 
     def propose(self, facts: Facts) -> Iterator[Proposal]:
-        for owners in dealt_chunks(facts):
+        for owners in dealt_chunks(facts, updated=1.0):
             members = tuple(sorted(set(owners)))
             summed = fill_buckets(facts.graph, members, "ring", bucket_bytes(facts))
             yield data_parallel(facts, owners, summed if len(members) > 1 else local_buckets(facts, members[0]))
@@ -174,7 +174,7 @@ def _resident_objection(name: str, facts: Facts) -> str | None:
 
 def _served(facts: Facts, weights: Mapping[int, float]) -> Iterator[Proposal]:
     """Propose servers with these weights, among those with chunks and dedicated ones."""
-    for owners in dealt_chunks(facts):
+    for owners in dealt_chunks(facts, updated=0.0 if facts.servers else 1 / facts.workers):
         serving = {rank: weight for rank, weight in weights.items() if rank in owners or rank >= facts.workers}
         if any(serving.values()) and (len(set(owners)) > 1 or facts.servers):
             yield from _in_rounds(facts, owners, serving)

@@ -19,7 +19,7 @@ from nfold.errors import ClusterError
 from nfold.planning.costs.machines import slowness_of
 from nfold.planning.costs.peak_memory import most_kept
 from nfold.planning.costs.read_ahead import ReadingCosts, contentions_of, read_ahead
-from nfold.planning.inputs.facts import Facts, Proposal
+from nfold.planning.inputs.facts import Facts, Proposal, commits
 from nfold.planning.reductions import norm_messages
 from nfold.planning.reductions.buckets import completion, users_of
 from nfold.planning.reductions.statistics_groups import statistics_groups
@@ -98,6 +98,7 @@ class _RankChannel:
 class _Estimating:
     def __init__(self, facts: Facts, proposal: Proposal) -> None:
         self._facts, self._placement, self._reductions = facts, proposal.placement, proposal.reductions
+        self._commits = commits(facts, proposal)
         self._nodes = [facts.cluster.node(name) for name in facts.nodes[: proposal.placement.world_size]]
         self._threads = facts.threads(proposal.placement.world_size)
         self._sizes = facts.chunk_sizes(proposal.placement.num_chunks)
@@ -132,7 +133,8 @@ class _Estimating:
         loads_s: dict[int, float] = defaultdict(float)
         for cell in seconds:
             loads_s[cell.rank] += self._compute_s(cell)
-        step_s = max(busy_s, coarse_step_s(ranks, tuple(self._buckets(played.ends_s, seconds))))
+        buckets = tuple(self._buckets(played.ends_s, seconds))
+        step_s = max(busy_s, coarse_step_s(ranks, buckets, commits=self._commits))
         return Estimate(
             step_s=step_s,
             least_step_s=self._least_s(loads_s, step_s),

@@ -26,6 +26,8 @@ class Scenario:
     threads: tuple[int, ...]
     load_waits: tuple[float, ...] = ()
     """Of each rank: the share of the seconds of LOADs in which no core is busy; empty: it never waits."""
+    commits: bool = False
+    """Whether ranks change their state only once all messages of the step are over."""
 
     def play(self) -> StepTrace:
         """Simulate one step.
@@ -40,6 +42,7 @@ class Scenario:
             nodes=self.nodes,
             threads=self.threads,
             load_waits=self.load_waits,
+            commits=self.commits,
         )
 
 
@@ -51,6 +54,7 @@ def scenario_of(
     *,
     windows: tuple[int, ...],
     paces: tuple[float, ...],
+    commits: bool,
 ) -> Scenario:
     """Return a synchronous step, compiled, and timed by the profiles.
 
@@ -61,6 +65,7 @@ def scenario_of(
         threads: of each rank.
         windows: chunks that each rank may have begun at once; empty: as many as keep it busy.
         paces: by which the order of each rank's cells is found; empty: all are equally fast.
+        commits: whether ranks change their state only once all messages of the step are over.
     """
     profiles, nodes = facts.profiles_of(threads), facts.nodes[: placement.world_size]
     seconds = profiles[0].operators_s(facts.batch_size / placement.num_chunks)
@@ -81,4 +86,5 @@ def scenario_of(
         nodes=nodes,
         threads=threads,
         load_waits=tuple(each.load_wait for each in profiles),
+        commits=commits,
     )

@@ -79,19 +79,26 @@ def _who(graph: ModelGraph) -> str:
     return f"module {graph.least_samples_module}" if graph.least_samples_module else "the program"
 
 
-def share_chunks(num_chunks: int, chunk_seconds: tuple[float, ...], least: tuple[int, ...] = ()) -> tuple[int, ...]:
+def share_chunks(
+    num_chunks: int,
+    chunk_seconds: tuple[float, ...],
+    least: tuple[int, ...] = (),
+    beside_seconds: tuple[float, ...] = (),
+) -> tuple[int, ...]:
     """Return how many chunks each of some ranks gets so that the last of them is done as early as possible.
 
     Args:
         num_chunks: to be shared.
         chunk_seconds: that a chunk takes each rank.
         least: that each gets at least, no more than there are; empty: none.
+        beside_seconds: that a step takes each rank beside its chunks, if it gets any; empty: none.
 
     Returns:
         One number per rank; equal ranks differ by one at most, earlier ones have more. O(chunks log ranks).
     """
     counts = list(least) or [0] * len(chunk_seconds)
-    ends = [((counts[index] + 1) * seconds, index) for index, seconds in enumerate(chunk_seconds)]
+    beside_s = beside_seconds or (0.0,) * len(counts)
+    ends = [(beside_s[index] + (counts[index] + 1) * seconds, index) for index, seconds in enumerate(chunk_seconds)]
     heapq.heapify(ends)
     for _ in range(num_chunks - sum(counts)):
         end_s, index = ends[0]

@@ -7,7 +7,7 @@ from nfold.core.chunks import chunk_sizes
 from nfold.core.cluster import Cluster
 from nfold.core.graph import ModelGraph
 from nfold.core.placement import Placement, Reduction
-from nfold.core.plan import Asynchrony, Plan
+from nfold.core.plan import Asynchrony, Plan, is_replicated
 from nfold.core.profile import Profile
 
 ABOUT_AS_FAST = 1.1
@@ -102,6 +102,12 @@ def proposal_of(plan: Plan) -> Proposal:
         asynchrony=plan.asynchrony,
         windows=plan.windows,
     )
+
+
+def commits(facts: Facts, proposal: Proposal) -> bool:
+    """Return whether updates of a synchronous proposal wait until all messages of a step are over; see `Plan`."""
+    is_whole = not proposal.splits and is_replicated(proposal.placement, proposal.reductions)
+    return facts.keeps_snapshots and is_whole
 
 
 def worker_seconds(

@@ -17,6 +17,7 @@ from nfold.planning.residency.model.spans import num_samples
 from nfold.planning.residency.resident_order import (
     Numbers,
     count_samples,
+    epoch_steps,
     placed_order,
     samples_in,
     step_sizes,
@@ -66,11 +67,11 @@ def check_least(runs: Sequence[PlacedRun], batch_size: int, graph: ModelGraph, s
     run, least = runs[-1], graph.least_chunk
     if least == 1:
         return
-    per_epoch = -(-count_samples(run) // batch_size)
-    first = run.first_step // per_epoch
+    steps = epoch_steps(runs, batch_size)
+    first = steps.epoch(run.first_step)
     for epoch in sorted({first, first + 1, *(each.from_epoch for each in run.epochs if each.from_epoch > first)}):
         sizes = _sizes(runs, epoch, batch_size, seed)
-        skipped = max(0, run.first_step - epoch * per_epoch)
+        skipped = max(0, run.first_step - steps.first_step(epoch))
         is_few = (sizes > 0) & (sizes < least) & (sizes.sum(axis=1, keepdims=True) >= least)
         is_few[:skipped] = False
         if is_few.any():
@@ -85,7 +86,7 @@ def _sizes(runs: Sequence[PlacedRun], epoch: int, batch_size: int, seed: int) ->
 
 def _told(run: PlacedRun, epoch: int, step: int, rank: int, batch_size: int, graph: ModelGraph) -> str:
     held = _count(samples_in(run, epoch)[rank])
-    share = batch_size * held / count_samples(run)
+    share = batch_size * held / count_samples(run, epoch)
     even = "an even batch size" if batch_size % 2 else "another batch size"
     return (
         f"rank {rank} ({run.nodes[rank]}) would train on a single sample in step {step + 1} of epoch {epoch + 1}, and "

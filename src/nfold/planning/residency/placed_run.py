@@ -6,13 +6,14 @@ last of all samples of its rank, and is an own sample of the rank from the next 
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from nfold.core.residency import EpochSamples, PlacedRun, RankSamples, ResidencyPlan, SampleMove, Spans
 from nfold.errors import InternalError
-from nfold.planning.residency.model.spans import cut_last, joined, num_samples
+from nfold.planning.residency.model.spans import cut_last, joined, num_samples, without
 from nfold.planning.residency.model.transfers import flows
 
 _PIECES = 32
@@ -72,6 +73,17 @@ def placed_run(
     )
 
 
+def counted_from(run: PlacedRun, brought: Spans, epoch: int) -> PlacedRun:
+    """Return a placement in which some samples count from an epoch on; the epochs before it visit the others alone."""
+    if not brought:
+        return run
+    before = [each for each in run.epochs if each.from_epoch < epoch]
+    begun = [each for each in run.epochs if each.from_epoch <= epoch][-1]
+    after = [each for each in run.epochs if each.from_epoch > epoch]
+    alone = [replace(each, by_rank=tuple(_but(rank, brought) for rank in each.by_rank)) for each in before]
+    return replace(run, epochs=(*_without_repeats(alone), replace(begun, from_epoch=epoch), *after))
+
+
 class _Holders:
     """Which samples each node holds, as they move."""
 
@@ -123,6 +135,10 @@ def _of_rank(held: Spans, came: list[Spans] | None) -> RankSamples:
         return RankSamples(own=held)
     own, _ = cut_last(held, sum(map(num_samples, came)))
     return RankSamples(own=own, arriving=_interleaved(came))
+
+
+def _but(samples: RankSamples, brought: Spans) -> RankSamples:
+    return RankSamples(own=without(samples.own, brought), arriving=without(samples.arriving, brought))
 
 
 def _interleaved(came: Sequence[Spans]) -> Spans:

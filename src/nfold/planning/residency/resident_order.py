@@ -6,6 +6,9 @@ rank's. What an epoch has visited when others begin to train on it is as it was;
 
     placed:   a a b a a b │ a a b a ..          batches before the change keep their samples
     anew:                 └ c b c c b ..        who holds the rest now takes turns
+
+What a host brings that comes later counts from an epoch's beginning on: an epoch under way keeps the samples that it
+began with, and the next one has more of them, and so more steps.
 """
 
 from collections.abc import Sequence
@@ -17,6 +20,7 @@ from numpy.typing import NDArray
 
 from nfold.core.residency import PlacedRun, RankSamples, Spans
 from nfold.errors import InternalError
+from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.planning.residency.model.spans import num_samples
 
 Numbers = NDArray[np.int64]
@@ -41,14 +45,14 @@ def placed_order(runs: Sequence[PlacedRun], seed: int, epoch: int, batch_size: i
         epoch: counts from 0.
         batch_size: samples of a step.
     """
-    total = count_samples(runs[0])
-    begin, steps = _steps_of(total, batch_size, epoch)
+    epochs = epoch_steps(runs, batch_size)
+    begin, end = epochs.first_step(epoch), epochs.first_step(epoch + 1)
     at_begin = run_at(runs, begin)
     order = resident_order(samples_in(at_begin, epoch), seed, epoch, in_a_row=at_begin.in_a_row)
     for run in runs:
-        if begin < run.first_step < begin + steps:
+        if begin < run.first_step < end:
             done = (run.first_step - begin) * batch_size
-            visited = np.zeros(total, dtype=np.bool_)
+            visited = np.zeros(order.number.max() + 1, dtype=np.bool_)
             visited[order.number[:done]] = True
             rest = resident_order(samples_in(run, epoch), seed, epoch, visited=visited, in_a_row=run.in_a_row)
             pairs = zip(order, rest, strict=True)
@@ -90,9 +94,32 @@ def samples_in(run: PlacedRun, epoch: int) -> tuple[RankSamples, ...]:
     return [each for each in run.epochs if each.from_epoch <= epoch][-1].by_rank
 
 
-def count_samples(run: PlacedRun) -> int:
-    """Return how many samples an epoch visits."""
-    return sum(num_samples(each.own) + num_samples(each.arriving) for each in run.epochs[0].by_rank)
+def count_samples(run: PlacedRun, epoch: int) -> int:
+    """Return how many samples an epoch visits, if it begins under a placement or goes on under it."""
+    by_rank = samples_in(run, max(epoch, run.epochs[0].from_epoch))
+    return sum(num_samples(each.own) + num_samples(each.arriving) for each in by_rank)
+
+
+def epoch_steps(runs: Sequence[PlacedRun], batch_size: int) -> EpochSteps:
+    """Return which steps belong to which epoch: an epoch has the samples of the placement that it begins under.
+
+    Args:
+        runs: ascending; see `check_runs`.
+        batch_size: samples of a step.
+    """
+    stretches: list[tuple[int, int]] = []
+    epoch = begin = 0
+    while True:
+        run = next((run for run in reversed(runs) if run.first_step <= begin), runs[0])
+        steps = -(-count_samples(run, epoch) // batch_size)
+        if not stretches or stretches[-1][1] != steps:
+            stretches.append((epoch, steps))
+        until_other = [-(-(later.first_step - begin) // steps) for later in runs if later.first_step > begin]
+        until_other += [each.from_epoch - epoch for each in run.epochs if each.from_epoch > epoch]
+        if not until_other:
+            return EpochSteps(tuple(stretches))
+        epoch += min(until_other)
+        begin += min(until_other) * steps
 
 
 def numbers_of(spans: Spans) -> Numbers:
@@ -116,31 +143,46 @@ def check_runs(runs: Sequence[PlacedRun], batch_size: int) -> None:
     Raises:
         InternalError: an epoch would miss a sample or visit it twice, or the placements are no sequence.
     """
-    total = count_samples(runs[0])
-    if runs[0].first_step % -(-total // batch_size):
-        raise InternalError(f"samples are placed from step {runs[0].first_step} on, amid an epoch of {total}")
     if any(later.first_step <= one.first_step for one, later in pairwise(runs)):
         raise InternalError(f"placements begin at the steps {[run.first_step for run in runs]}")
+    epochs = epoch_steps(runs, batch_size)
+    total = count_samples(runs[0], epochs.epoch(runs[0].first_step))
+    if not epochs.is_end(runs[0].first_step):
+        raise InternalError(f"samples are placed from step {runs[0].first_step} on, amid an epoch of {total}")
+    held = np.arange(total)  # those that an epoch must have: none is lost from an epoch to the next one
     for run in runs:
-        _check_run(run, total, run.first_step // -(-total // batch_size))
+        epoch = epochs.epoch(run.first_step)
+        is_amid = not epochs.is_end(run.first_step)
+        if run is not runs[0]:
+            at = epochs.first_step(epoch if is_amid else epoch - 1)
+            held = _numbers_in(run_at(runs, at), epochs.epoch(at))
+        _check_run(run, epoch, held, may_grow=not is_amid and run is not runs[0])
 
 
-def _check_run(run: PlacedRun, total: int, epoch: int) -> None:
+def _check_run(run: PlacedRun, epoch: int, held: Numbers, *, may_grow: bool) -> None:
     begins = [each.from_epoch for each in run.epochs]
     if begins != sorted(set(begins)) or begins[0] > epoch:
         raise InternalError(f"a placement from epoch {epoch} on says who trains from the epochs {begins} on")
     for each in run.epochs:
         if len(each.by_rank) != len(run.members):
             raise InternalError(f"{len(run.members)} members train on the samples of {len(each.by_rank)} ranks")
-        numbers = numbers_of(tuple(span for rank in each.by_rank for span in (*rank.own, *rank.arriving)))
-        if len(numbers) != total or (np.sort(numbers) != np.arange(total)).any():
-            raise InternalError(f"from epoch {each.from_epoch} on, not each of {total} samples is visited once")
+    for begin in sorted({epoch, *(begin for begin in begins if begin > epoch)}):
+        found = _numbers_in(run, begin)
+        is_same = np.array_equal(found, held)
+        if not is_same and not ((may_grow or begin > epoch) and _has_all(found, held)):
+            raise InternalError(f"from epoch {begin} on, not each of {len(held)} samples is visited once")
+        held = found
 
 
-def _steps_of(total: int, batch_size: int, epoch: int) -> tuple[int, int]:
-    """Return the first step of an epoch, and how many it has."""
-    steps = -(-total // batch_size)
-    return epoch * steps, steps
+def _numbers_in(run: PlacedRun, epoch: int) -> Numbers:
+    """Return the numbers of an epoch's samples, ascending."""
+    by_rank = samples_in(run, epoch)
+    return np.sort(numbers_of(tuple(span for rank in by_rank for span in (*rank.own, *rank.arriving))))
+
+
+def _has_all(found: Numbers, held: Numbers) -> bool:
+    """Whether ascending numbers have none twice, and all of others."""
+    return bool((np.diff(found) > 0).all() and np.isin(held, found).all())
 
 
 def _held(samples: RankSamples, seed: int, epoch: int, rank: int, visited: Marks | None) -> Numbers:

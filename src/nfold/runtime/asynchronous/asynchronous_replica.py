@@ -223,7 +223,9 @@ class AsynchronousReplica:
             self._server.wait_for_byes()
 
     def close(self) -> None:
-        """End all threads, whatever they are doing."""
+        """End all threads, whatever they are doing; that they do not get to their end is no failure."""
+        with self._failing:
+            self._failed = True
         if self._client is not None:
             self._client.abandon(RuntimeError("this rank is closed"))
             self._client.join()

@@ -51,7 +51,7 @@ class WeightAverages:
         self._take_buffers()
         self._model = _averaged(settings, self._holder)
         if checkpoint is not None:
-            self._restore(checkpoint)
+            self.take(checkpoint)
 
     @property
     def num_averaged(self) -> int:
@@ -65,6 +65,31 @@ class WeightAverages:
         self._take_buffers()
         self._model.update_parameters(self._holder)
         return True
+
+    @torch.no_grad()
+    def take(self, checkpoint: Checkpoint) -> None:
+        """Take the averages of a checkpoint.
+
+        Raises:
+            ProgramError: it lacks one.
+        """
+        count = self._settings.count(checkpoint.step, self._steps_per_epoch)
+        self._model.n_averaged.fill_(count)
+        if not count:
+            return
+        averages = self._averages()
+        for name, average in zip(self._names, averages, strict=False):
+            place = self._weights.place(name)
+            values = checkpoint.average(place.name, place.start, place.start + average.numel())
+            if values is None:
+                raise ProgramError(
+                    f"the checkpoint of step {checkpoint.step} has no average of {place.name}. Begin a new run."
+                )
+            average.copy_(values.view(average.shape))
+        for name, average in zip(self._buffer_names, averages[len(self._names) :], strict=True):
+            values = checkpoint.average(name, 0, average.numel())
+            if values is not None:  # else it is in no state dict
+                average.copy_(values.view(average.shape))
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
@@ -128,26 +153,6 @@ class WeightAverages:
                 kept = own.detach().clone()
                 own.copy_(average)
                 average.copy_(kept)
-
-    @torch.no_grad()
-    def _restore(self, checkpoint: Checkpoint) -> None:
-        count = self._settings.count(checkpoint.step, self._steps_per_epoch)
-        self._model.n_averaged.fill_(count)
-        if not count:
-            return
-        averages = self._averages()
-        for name, average in zip(self._names, averages, strict=False):
-            place = self._weights.place(name)
-            values = checkpoint.average(place.name, place.start, place.start + average.numel())
-            if values is None:
-                raise ProgramError(
-                    f"the checkpoint of step {checkpoint.step} has no average of {place.name}. Begin a new run."
-                )
-            average.copy_(values.view(average.shape))
-        for name, average in zip(self._buffer_names, averages[len(self._names) :], strict=True):
-            values = checkpoint.average(name, 0, average.numel())
-            if values is not None:  # else it is in no state dict
-                average.copy_(values.view(average.shape))
 
 
 def _holder(parameters: Iterable[nn.Parameter]) -> nn.Module:

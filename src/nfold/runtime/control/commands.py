@@ -14,6 +14,7 @@ from nfold.core.residency import PlacedData
 from nfold.core.trace import RankUsage, ReductionParts, StepParts, StepTrace, SystemSample
 from nfold.planning.choosing.early_checks import RunSteps
 from nfold.planning.inputs.facts import Facts
+from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.runtime.control.spool import Arrived
 
 
@@ -90,7 +91,7 @@ class Planned:
     known: Known
     plan: Plan
     total_steps: int
-    steps_per_epoch: int
+    epochs: EpochSteps
     first_step: int
     recipe: Recipe
     foretold: tuple[str, ...] = ()
@@ -130,6 +131,8 @@ class Replanned:
     """Nodes whose speed has changed: they are told of instead."""
     num_lacking: int = 0
     """How many hosts more it takes to train; until they are there nobody does."""
+    run_steps: RunSteps | None = None
+    """Of the run from now on; None: as they were."""
 
 
 @dataclass(frozen=True, slots=True)

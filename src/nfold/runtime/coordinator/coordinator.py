@@ -319,8 +319,8 @@ class Coordinator:
         chosen = known.plan or self._planning.plan(known, facts)
         known = replace(known, plan=chosen)
         foretold = self._planning.notes(facts, chosen, known.graph)
-        total, per_epoch = run_steps.total_steps, run_steps.steps_per_epoch
-        planned = cmd.Planned(known, chosen, total, per_epoch, self._first_step, recipe, foretold)
+        total, epochs = run_steps.total_steps, run_steps.by_epoch
+        planned = cmd.Planned(known, chosen, total, epochs, self._first_step, recipe, foretold)
         if self._settings.plan_only:
             self._requests.say(planned)
             yield from self._requests.ask(everyone, {"do": "finish", "tag": 0}, "finished")
@@ -332,7 +332,7 @@ class Coordinator:
             self._generations.enlist(self._membership.ranks[: chosen.world_size])
         self._requests.say(planned)
         if placing is not None:
-            yield from placing.move(per_epoch)
+            yield from placing.move(epochs)
         if self._settings.checkpoint_every == 0:
             self._membership.fix(NO_CHECKPOINTS)
         living = self._living = None if placing is None else self._let_live(placing)

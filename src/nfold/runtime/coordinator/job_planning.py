@@ -30,7 +30,9 @@ from nfold.planning.choosing.first_step import check_first_step, first_step_note
 from nfold.planning.choosing.granted_time import grant_notes
 from nfold.planning.choosing.search import plan
 from nfold.planning.inputs.facts import Facts, proposal_of
+from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.planning.residency.placed_chunks import check_least, check_whole_chunks, shares_of
+from nfold.planning.residency.resident_order import count_samples, epoch_steps
 from nfold.planning.scheduling.rank_schedules import rank_schedules
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.same_program import averages_of
@@ -60,13 +62,14 @@ class JobPlanning:
 
     def run_steps(self, ready: Ready) -> RunSteps:
         """Return how many steps the run takes, and how they are spread over epochs."""
-        per_epoch = -(-ready["num_samples"] // ready["batch_size"])
+        spread = ready.get("epoch_steps") or EpochSteps.even(-(-ready["num_samples"] // ready["batch_size"]))
         asked = max((trial.steps for trial in self.settings.trials), default=self.settings.steps)
         return RunSteps(
             num_samples=ready["num_samples"],
             batch_size=ready["batch_size"],
-            total_steps=asked or ready["epochs"] * per_epoch,
+            total_steps=asked or spread.first_step(ready["epochs"]),
             first_step=self._first_step,
+            spread=spread,
         )
 
     def notes(self, ready: Ready, chosen: Plan, graph: ModelGraph) -> tuple[str, ...]:
@@ -180,10 +183,15 @@ class JobPlanning:
 
 
 def with_placed(ready: Ready, placed: Sequence[PlacedRun]) -> Ready:
-    """Return what ranks told, with the chunks and shares of samples that are trained on where they live, by threads."""
+    """Return what ranks told, with epochs, chunks and shares of samples that are trained on where they live."""
     if not placed:
         return ready
-    return {**ready, "loaders": 0, "chunks": len(placed[-1].members), "chunk_shares": shares_of(placed[-1])}
+    run = placed[-1]
+    samples = {
+        "num_samples": count_samples(run, run.epochs[-1].from_epoch),
+        "epoch_steps": epoch_steps(placed, ready["batch_size"]),
+    }
+    return {**ready, **samples, "loaders": 0, "chunks": len(run.members), "chunk_shares": shares_of(run)}
 
 
 def build_orders(

@@ -7,6 +7,7 @@ from nfold.core import codec
 from nfold.core.plan import Plan
 from nfold.core.trace import ReductionParts, Span, StepParts, StepTrace, SystemSample
 from nfold.planning.asynchronous.asynchronous_strategies import serving_ranks
+from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.control.exact_total import total
@@ -29,8 +30,8 @@ stands between them may take far longer than they do."""
 class Progress:
     """Joins the ranks' reports into steps, evaluations and checkpoints."""
 
-    def __init__(self, ranks: tuple[int, ...], chosen: Plan, first_step: int, per_epoch: int) -> None:
-        self._ranks, self._plan, self._per_epoch = ranks, chosen, per_epoch
+    def __init__(self, ranks: tuple[int, ...], chosen: Plan, first_step: int, epochs: EpochSteps) -> None:
+        self._ranks, self._plan, self._epochs = ranks, chosen, epochs
         self.done = first_step
         self.kept: int | None = None
         """Steps that the last checkpoint holds."""
@@ -152,7 +153,7 @@ class Progress:
         losses = sorted(pair for report in reports.values() for pair in report["losses"])
         loss = sum(value for _, value in losses)
         reductions = tuple(ReductionParts.from_row(row) for rank in self._ranks for row in reports[rank]["reductions"])
-        return cmd.StepDone(step, step // self._per_epoch, loss, parts, self._trace(step, reports, parts), reductions)
+        return cmd.StepDone(step, self._epochs.epoch(step), loss, parts, self._trace(step, reports, parts), reductions)
 
     def _trace(self, step: int, reports: dict[int, dict[str, Any]], parts: tuple[StepParts, ...]) -> StepTrace | None:
         if not any(report["spans"] for report in reports.values()):
@@ -193,7 +194,7 @@ class Progress:
             if kind == "average":
                 commands.append(cmd.KeepAverage(step, self._files.pop((step, kind))))
             if kind == "evaluated":
-                commands.append(cmd.Evaluated(step, (step - 1) // self._per_epoch, _means(self._sums.pop(step, []))))
+                commands.append(cmd.Evaluated(step, self._epochs.epoch(step - 1), _means(self._sums.pop(step, []))))
         return commands
 
     def _checkpoint(self, step: int, file: "Arrived") -> cmd.Command:

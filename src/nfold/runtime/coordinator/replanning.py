@@ -44,6 +44,7 @@ class Replanning:
         price_s: float,
         is_wanted: bool,
         speeds: ShiftingSpeeds,
+        from_step: int = 0,
     ) -> None:
         """Args:
         planning: of the generation's ranks.
@@ -52,7 +53,9 @@ class Replanning:
         price_s: what it takes to stop, to keep the state, and to build again.
         is_wanted: False where no checkpoint may be written, so that there is nothing to go on from.
         speeds: of the run's nodes.
+        from_step: the first one in which each rank has the share of samples that is planned with.
         """
+        self._from_step = from_step
         self._planning, self.known, self._price_s, self._speeds = planning, known, price_s, speeds
         self._ready = {**ready, "chunks": plan_of(known).chunks}  # the result depends on them
         self._is_wanted = is_wanted and plan_of(known).asynchrony is None  # asynchronous workers follow their links
@@ -77,10 +80,13 @@ class Replanning:
             if isinstance(found, cmd.LinksChanged):
                 self.known = replace(self.known, cluster=self._speeds.in_cluster(found.cluster))
                 commands += self._follow("these links", num_left, self._planning.plan)
-            elif isinstance(found, cmd.StepDone) and self._is_wanted and self.next is None:
+            elif isinstance(found, cmd.StepDone) and self._is_watched(found):
                 shifts = self._speeds.look(found)
                 commands += [*self._speeds.orders(shifts), *self._shifted(shifts, num_left)]
         return commands
+
+    def _is_watched(self, done: cmd.StepDone) -> bool:
+        return done.step >= self._from_step and self._is_wanted and self.next is None
 
     def hear(self, event: ev.Received, num_left: int) -> list[cmd.Command]:
         """Take in what a rank without work says of its speed; return as `take`."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nfold.core.plan import Plan
+from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.control.spool import Arrived
@@ -107,7 +108,8 @@ class Reunion:
         if why := self._why_not(hellos, stop):
             return self._end(why)
         self._members, ranks = members, tuple(range(len(members)))
-        self._progress = Progress(ranks, self._run.plan, self._run.last_step, self._run.steps_per_epoch)
+        epochs = EpochSteps.even(self._run.steps_per_epoch)
+        self._progress = Progress(ranks, self._run.plan, self._run.last_step, epochs)
         self._progress.pending.append((stop, "checkpoint", set(ranks)))
         for early in self._early:
             self._hear(early)

@@ -93,6 +93,8 @@ class Session:
         self._is_leaving = self._finished = self._cannot_halt = False
         self._tick_s = 0.0
         self._founders, self._coming = set(range(world_size)), set[int]()
+        self._unwritten: list[cmd.Replanned] = []
+        """Plans that follow, until ranks build their parts of them."""
 
     def __enter__(self) -> Self:
         """Take over Ctrl-C and start the ranks."""
@@ -128,7 +130,7 @@ class Session:
         commands = self._coordinator.start(places)
         begun = False
         while True:
-            for command in _orders_first(commands):
+            for command in self._orders_first(commands):
                 if isinstance(command, cmd.Failed):
                     if command.is_death:
                         self._add_last_lines(command.error)
@@ -189,6 +191,17 @@ class Session:
     def interrupt(self, *, by_manager: bool = False) -> None:
         """End the run in order, after the steps that are under way."""
         self._events.put(ev.Interrupted(by_manager=by_manager))
+
+    def _orders_first(self, commands: list[cmd.ToShell]) -> list[cmd.ToShell]:
+        """Where another plan follows, let nobody wait for an order to build until that is written down."""
+        told = [*self._unwritten, *commands]
+        plans = [each for each in told if isinstance(each, cmd.Replanned)]
+        is_due = any(isinstance(each, cmd.Failed | cmd.Finished) or _is_order(each, "build") for each in told)
+        self._unwritten = [] if is_due else plans
+        if not plans:
+            return commands
+        told = [each for each in told if is_due or not isinstance(each, cmd.Replanned)]
+        return sorted(told, key=lambda each: not _is_order(each))
 
     def _welcome(self, host: ev.HostReady) -> ev.Event:
         """Start a member on a host that has come; where that has gone meanwhile, the run goes on as it is."""
@@ -332,8 +345,5 @@ class Session:
         self._timers.append(timer)
 
 
-def _orders_first(commands: list[cmd.ToShell]) -> list[cmd.ToShell]:
-    """Where another plan follows, let nobody wait for an order until that is written down."""
-    if not any(isinstance(each, cmd.Replanned) for each in commands):
-        return commands
-    return sorted(commands, key=lambda each: not isinstance(each, cmd.Send))
+def _is_order(command: cmd.ToShell, do: str = "") -> bool:
+    return isinstance(command, cmd.Send) and do in ("", command.message["do"])

@@ -78,6 +78,10 @@ class Training:
         self._keeps_while_waiting = False
         self._interrupted = self._time_is_up = self._is_terminated = False
 
+    def lasts(self, run_steps: RunSteps) -> None:
+        """Take in how many steps the run has from now on: hosts may have brought samples."""
+        self._run_steps = run_steps
+
     def play(
         self,
         ranks: tuple[int, ...],
@@ -290,15 +294,14 @@ class Training:
 
     def _next_stop(self, granted: int) -> int:
         """The next step after which something else than a step is due."""
-        per_epoch = self._run_steps.steps_per_epoch
-        stops = [self._run_steps.total_steps, (granted // per_epoch + 1) * per_epoch]
+        stops = [self._run_steps.total_steps, self._run_steps.by_epoch.next_end(granted)]
         if self._settings.checkpoint_every:
             stops.append((granted // self._settings.checkpoint_every + 1) * self._settings.checkpoint_every)
         return min(stops)
 
     def _orders_at(self, step: int, ranks: tuple[int, ...], progress: Progress) -> list[cmd.Command]:
         commands: list[cmd.Command] = []
-        ends_epoch, total = step % self._run_steps.steps_per_epoch == 0, self._run_steps.total_steps
+        ends_epoch, total = self._run_steps.by_epoch.is_end(step), self._run_steps.total_steps
         every = 0 if progress.unkept else self._settings.checkpoint_every
         keeps = ends_epoch if every is None else bool(every) and step % every == 0
         keeps = keeps or (step == total and every != 0)

@@ -9,7 +9,7 @@ from nfold.core.residency import PlacedRun
 from nfold.planning.residency.resident_order import (
     Numbers,
     check_runs,
-    count_samples,
+    epoch_steps,
     placed_order,
     run_at,
     step_sizes,
@@ -45,18 +45,18 @@ class ResidentSamples:
         """
         check_runs(runs, batch_size)
         self._runs, self._batch_size, self._seed = tuple(runs), batch_size, seed
-        self._num_samples = count_samples(runs[0])
+        self.epoch_steps = epoch_steps(runs, batch_size)
         self._most_ranks = max(len(run.members) for run in runs)
         self._epochs: dict[int, _Epoch] = {}
 
     @property
     def steps_per_epoch(self) -> int:
-        """The number of steps of an epoch; the last one may have fewer samples."""
-        return -(-self._num_samples // self._batch_size)
+        """The number of steps of the first epoch: only programs that do not count epochs have others of more steps."""
+        return self.epoch_steps.steps(0)
 
     def sizes(self, step: int) -> tuple[int, ...]:
         """Return the number of samples of each chunk of a step: one chunk for each rank of that step's placement."""
-        epoch, position = divmod(step, self.steps_per_epoch)
+        epoch, position = self._place(step)
         num_ranks = len(run_at(self._runs, step).members)
         return tuple(self._epoch(epoch).sizes[position, :num_ranks].tolist())
 
@@ -66,11 +66,16 @@ class ResidentSamples:
 
     def part(self, step: int, chunk: int) -> ReadPart:
         """Return the description by which a reader reads a chunk."""
-        number, position = divmod(step, self.steps_per_epoch)
+        number, position = self._place(step)
         epoch = self._epoch(number)
         begin = int(epoch.begins[position, chunk])
         own = epoch.numbers[begin : begin + int(epoch.sizes[position, chunk])]
         return ReadPart(own.tolist(), number, step, chunk)
+
+    def _place(self, step: int) -> tuple[int, int]:
+        """Return the epoch of a step, and which of its steps it is."""
+        epoch = self.epoch_steps.epoch(step)
+        return epoch, step - self.epoch_steps.first_step(epoch)
 
     def _epoch(self, epoch: int) -> _Epoch:
         if epoch not in self._epochs:
@@ -81,7 +86,7 @@ class ResidentSamples:
 
     def _by_chunks(self, epoch: int) -> _Epoch:
         order = placed_order(self._runs, self._seed, epoch, self._batch_size)
-        steps = np.arange(self._num_samples) // self._batch_size
+        steps = np.arange(len(order.rank)) // self._batch_size
         by_chunk = np.lexsort((order.rank, steps))  # stable: samples of a chunk stay in their order
         sizes = step_sizes(order, self._batch_size, self._most_ranks)
         begins = (np.cumsum(sizes) - sizes.ravel()).reshape(sizes.shape)

@@ -21,6 +21,11 @@ class OwnWeights:
         self._size = graph.only_samples or GATE_SIZE
         self._expected = self._found() if graph.capture == "opaque" else []
 
+    @property
+    def are_any(self) -> bool:
+        """Whether there are any."""
+        return bool(self._expected)
+
     def check(self) -> None:
         """Compare the weights that the loss reads with the model's, if it reads any. One forward pass of a sample.
 

@@ -1,18 +1,21 @@
 """Decides when a value that fluctuates has changed for good. Pure.
 
-    block    the median of at least 4 values in a row, over at least half a second
-    change   4 blocks in a row are all above 1.3 times what was usual, or all below 1 / 1.3 of it
+    block    the mean of at least 4 values in a row, over at least half a second
+    change   5 blocks in a row are all above 1.3 times what was usual, or all below 1 / 1.3 of it
 
-What was usual is the median of the first 4 blocks, and after a change that of the blocks which showed it. So noise of a
+A mean and not a median: where a node's share of the processor is limited, a step that is shorter than a period of the
+limit takes its bare time or waits for the next period, and only both together say how fast the node is.
+
+What was usual is the median of the first 5 blocks, and after a change that of the blocks which showed it. So noise of a
 fifth moves nothing, nor does what is over after a second and a half; a step is one change. After each change twice as
 many blocks must agree, 32 at most: who follows a value that comes and goes is always late.
 """
 
 from collections import deque
-from statistics import median
+from statistics import fmean, median
 
 FACTOR = 1.3
-NUM_BLOCKS = 4
+NUM_BLOCKS = 5
 MOST_BLOCKS = 32
 BLOCK_VALUES = 4
 BLOCK_S = 0.5
@@ -43,7 +46,7 @@ class LastingChange:
         self._span_s += span_s
         if len(self._values) < BLOCK_VALUES or self._span_s < BLOCK_S:
             return None
-        self._blocks.append(median(self._values))
+        self._blocks.append(fmean(self._values))
         self._values, self._span_s = [], 0.0
         return self._judge() if len(self._blocks) == self._blocks.maxlen else None
 

@@ -16,7 +16,7 @@ from nfold.core.cluster import Channel, Cluster, Node
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.measuring.probing_rounds import Probe, affordable, round_robin, with_links
-from nfold.runtime.measuring.slowness import Slowness, UnexpectedTime, times_s
+from nfold.runtime.measuring.slowness import ProbeSpacing, Slowness, UnexpectedTime, times_s
 from nfold.runtime.measuring.unsent_bytes import unsent_bytes
 from nfold.transport.probing.probe import ProbedPair
 
@@ -30,16 +30,26 @@ is given up by others (see `silent_ranks.py`)."""
 class Reprobing:
     """Decides when links are probed again, and sends the probes."""
 
-    def __init__(self, nodes: tuple[str, ...], cluster: Cluster, expected_s: Mapping[str, float]) -> None:
+    def __init__(
+        self,
+        nodes: tuple[str, ...],
+        cluster: Cluster,
+        expected_s: Mapping[str, float],
+        spacing: ProbeSpacing | None = None,
+        from_step: int = 0,
+    ) -> None:
         """Watch what a run exchanges.
 
         Args:
             nodes: of each rank.
             cluster: as it was known when the run was planned.
             expected_s: of all that is watched, as predicted.
+            spacing: of the run's probes so far; None: there were none.
+            from_step: that is the first one of which this is so.
         """
+        self._from_step = from_step
         self._nodes, self._cluster = nodes, cluster
-        self._slowness = Slowness(expected_s)
+        self._slowness = Slowness(expected_s, spacing)
         self._surprise: UnexpectedTime | None = None
         self._rounds: list[list[Probe]] = []
         """Those to come."""
@@ -55,6 +65,8 @@ class Reprobing:
 
     def look(self, done: cmd.StepDone) -> list[cmd.Command]:
         """Take in a step and return the orders to probe, if it is time."""
+        if done.step < self._from_step:
+            return []
         surprise = self._slowness.take(times_s(done.parts, done.reductions))
         if surprise is None or self.is_open:
             return []

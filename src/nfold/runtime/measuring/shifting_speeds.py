@@ -1,7 +1,7 @@
 """How fast nodes compute while they train, beside what they were planned with. Pure.
 
     works      its compute seconds over what its part of the plan is at speed 1; a change that lasts changes its speed,
-               and so does what is unlike the others' from the beginning: before a run, speed is measured for a moment
+               and so does a first value that its speed does not explain: before a run, that is measured for a moment
     has none   now and then it times a fixed piece of bookkeeping, beside others' steps, to see when it is fast again
 
 A speed is relative to the node that was profiled. What ranks compute in other ways (another strategy, other threads)
@@ -11,7 +11,8 @@ node are as fast as each other, so there is nothing to watch.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from statistics import median
+from math import log
+from statistics import median_high, median_low
 
 from nfold.core.cluster import Cluster
 from nfold.core.members import SpeedShift
@@ -96,13 +97,18 @@ class ShiftingSpeeds:
         return tuple(name for name in self._speeds if self._changes[name].usual is not None or name in self._gauges)
 
     def _compared(self) -> tuple[SpeedShift, ...]:
-        """Compare the nodes with each other once all of them are known; return whose speed was measured wrong."""
+        """Compare each node with its own speed once all of them are known; return whose was measured wrong.
+
+        By how much all are typically slower or faster is no node's fault, and no reason for other shares. Of two that
+        are in the middle, the one that was measured better is typical.
+        """
         assert self._plan is not None, "it is looked at"
         works = [name for name, work in self._works.items() if work > 0]
-        known = {name: usual for name in works if (usual := self._changes[name].usual) is not None}
+        known = {name: usual * self._speeds[name] for name in works if (usual := self._changes[name].usual) is not None}
         if self._is_compared or self._plan.placement.is_cut or len(known) < len(works):
             return ()
-        self._is_compared, typical = True, median(known.values())
+        middle = median_low(known.values()), median_high(known.values())
+        self._is_compared, typical = True, min(middle, key=lambda slower: abs(log(slower)))
         wrong = {name: usual / typical for name, usual in known.items()}
         return tuple(
             self._corrected(name, self._speeds[name] / slower)

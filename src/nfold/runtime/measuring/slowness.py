@@ -5,8 +5,8 @@
     slow                             its median over 20 steps is more than 1.5 times what was predicted, and 5 ms more
 
 What was slow once is what is expected from then on, so links that stay slow are not probed again and again; but when it
-is as fast again as it was, that is worth a probe, too. After each probe the next one is further away, so that links
-which come and go do not keep a run from training.
+is as fast again as it was, that is worth a probe, too. After each probe of a run the next one is further away, so that
+links which come and go do not keep it from training.
 """
 
 from collections import deque
@@ -35,23 +35,42 @@ class UnexpectedTime:
     measured_s: float
 
 
+class ProbeSpacing:
+    """How far apart the probes of a run are, whatever generations it has."""
+
+    def __init__(self) -> None:
+        self._num_probes = self._rest = 0
+
+    def probed(self) -> None:
+        """Note that links have been probed."""
+        self._rest = NUM_STEPS * (2**self._num_probes - 1)
+        self._num_probes += 1
+
+    def count_step(self) -> bool:
+        """Count a step; return whether it is far enough from the last probe to be looked at."""
+        if not self._rest:
+            return True
+        self._rest -= 1
+        return False
+
+
 class Slowness:
     """Watches what a step exchanges: `times_s` of it."""
 
-    def __init__(self, expected_s: Mapping[str, float]) -> None:
+    def __init__(self, expected_s: Mapping[str, float], spacing: ProbeSpacing | None = None) -> None:
         """Expect what was predicted.
 
         Args:
             expected_s: of all that is watched.
+            spacing: of the run's probes so far; None: there were none.
         """
         self._predicted_s, self._expected_s = dict(expected_s), dict(expected_s)
-        self._num_probes = self._rest = 0
+        self._spacing = spacing or ProbeSpacing()
         self._recent_s: dict[str, deque[float]] = {name: deque(maxlen=NUM_STEPS) for name in expected_s}
 
     def take(self, times_s: Mapping[str, float]) -> UnexpectedTime | None:
         """Take in a step and return what surprises most; None: nothing does."""
-        if self._rest:
-            self._rest -= 1
+        if not self._spacing.count_step():
             return None
         for name, seconds in times_s.items():
             if name in self._recent_s:
@@ -65,8 +84,7 @@ class Slowness:
             if seconds:
                 self._expected_s[name] = max(self._predicted_s[name], median(seconds))
                 seconds.clear()
-        self._rest = NUM_STEPS * (2**self._num_probes - 1)
-        self._num_probes += 1
+        self._spacing.probed()
 
     def _look(self, name: str) -> UnexpectedTime | None:
         recent_s, expected_s = self._recent_s[name], self._expected_s[name]

@@ -124,6 +124,10 @@ class Buffers:
         regions = self._regions[elements.kind, elements.name]
         return regions[bisect_right(regions, elements.start, key=_base) - 1].cut(elements.start, elements.stop)
 
+    def forget_messages(self) -> None:
+        """Forget where messages lie, since those of another schedule follow. None may be on its way."""
+        self._scratch, self._wires, self._targets = {}, {}, {}
+
     def zero_gradients(self) -> None:
         """Empty every bucket before the first backward of a step, and put back views that were replaced.
 

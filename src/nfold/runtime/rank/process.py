@@ -15,6 +15,7 @@ from nfold.runtime.control.orders import Orders
 from nfold.runtime.data.loaders import LoaderPool
 from nfold.runtime.rank.reporter import Reporter
 from nfold.runtime.snapshots.state_memory import StateMemory
+from nfold.runtime.step.built_model import KeptModel
 from nfold.runtime.step.kept_program import KeptProgram
 
 
@@ -50,6 +51,8 @@ class Process:
     memory: StateMemory = field(default_factory=StateMemory)
     """What it holds of the training's state for the generation that follows."""
     kept: KeptProgram = field(default_factory=KeptProgram)
+    kept_model: KeptModel = field(default_factory=KeptModel)
+    """Its model, while no generation trains it."""
 
     @property
     def the_program(self) -> Program:

@@ -15,7 +15,7 @@ from nfold.core.plan import Plan
 from nfold.core.residency import PlacedRun
 from nfold.core.schedule import RankSchedule
 from nfold.errors import InternalError, TransportError
-from nfold.machine.resident_memory import settle
+from nfold.machine.resident_memory import forget_peak, settle
 from nfold.machine.system_sampler import Kernel, SystemSampler
 from nfold.planning.asynchronous.snapshot_steps import SnapshotSteps
 from nfold.planning.costs.read_ahead import chunks_read
@@ -32,6 +32,7 @@ from nfold.runtime.rank.sample_moving import SampleMoving
 from nfold.runtime.rank.snapshots_of_rank import SnapshotsOfRank
 from nfold.runtime.rank.state_delivery import collect_from, send_file, usage_of
 from nfold.runtime.rank.state_handing import StateHanding
+from nfold.runtime.step.built_model import BuiltModel, Part
 from nfold.runtime.step.replica import Replica
 from nfold.transport.generations.generation_transport import GenerationTransport
 
@@ -137,8 +138,12 @@ class Rank:
         if self._commits and isinstance(replica, Replica) and self.number in replica.plan.placement.working:
             self._state_handing.hold_whole(replica, self._next_step)
 
+    def keep_new(self) -> None:
+        """Keep what was built and never trained."""
+        self._state_handing.keep_model(self._replica, self._own_weights, None)
+
     def close(self) -> None:
-        """Free the model and the buffers, whatever is under way."""
+        """Free the model and the buffers, whatever is under way; a model that the process keeps stays."""
         self._snapshots.close()
         self._sample_moving.close()
         if self._process.resident is not None:
@@ -163,22 +168,27 @@ class Rank:
         self._last_step, self._commits = order["total_steps"], order["commits"]
         plan = codec.decode(Plan, order["plan"])
         torch.set_num_threads(plan.threads[self.number])
-        if process.owns_process:
-            settle()
         limit_unsent(self.transport, plan.nodes, order["unsent_bytes"])
-        graph = codec.decode(ModelGraph, order["graph"])
+        graph = process.kept.graph(order["graph"])
         own = RankSchedule.from_document(order["schedule"])
+        part = Part.of(self.number, process.the_program, graph, plan, own)
         self._sample_moving.begin_beside(order)
         with LOCK:  # capture changes torch for the whole process while it traces: no other thread may build then
+            built = self._state_handing.kept_model(part, checkpoint)
+            is_anew = built is None
+            if is_anew and process.owns_process:
+                settle()
             placed = tuple(codec.decode(PlacedRun, each) for each in order["placed"])
-            self._replica = self._build(plan, own, graph, checkpoint, placed, order["protect"])
+            self._replica = self._build(plan, own, graph, checkpoint, built, placed, order["protect"])
             dataset = process.datasets["train"]
             self._own_weights = OwnWeights(process.the_program, self._replica.model, dataset, graph)
         self._state_bytes += self._state_handing.end_reading()
-        taken = (partial(_snapshot, self._replica, self._next_step), self._next_step, self._state_handing.begun)
-        begun = self._snapshots.begin(order["protect"], *taken)
+        if is_anew:
+            process.memory.let_live_last()
+        taken = (partial(_snapshot, self._replica, self._next_step), self._next_step, self._state_handing.take_begun())
+        begun = self._snapshots.begin(order["protect"], *taken, commits=self._commits)
         if process.owns_process:
-            settle()
+            (settle if is_anew else forget_peak)()
         self._built_s, self._built_cpu_s = process.clock(), time.process_time()
         notes = list(self._replica.take_notes())
         told = {"kept": self._replica.kept, "notes": notes, "seconds": self._built_s - begin_s, "snapshot": begun}
@@ -191,6 +201,7 @@ class Rank:
         own: RankSchedule,
         graph: ModelGraph,
         checkpoint: Checkpoint | None,
+        built: BuiltModel | None,
         placed: tuple[PlacedRun, ...],
         protect: int,
     ) -> Replica | AsynchronousReplica:
@@ -209,6 +220,7 @@ class Rank:
         if plan.asynchrony is None:
             return Replica(
                 *place,
+                built=built,
                 last_step=self._last_step,
                 measures=process.measures,
                 placed=placed,
@@ -266,8 +278,9 @@ class Rank:
 
     def _forget_states(self) -> None:
         """Let go of states that nobody goes back to: all ranks have built, or train on."""
+        self._process.kept_model.forget()
         if self._snapshots.are_kept:
-            self._process.memory.drop_live(self.transport.number)
+            self._process.memory.drop_live()
         else:
             self._process.memory.clear()
 
@@ -344,7 +357,7 @@ class Rank:
     def _do_holdings(self, _: Message, __: bytes) -> None:
         self.pause()
         self._snapshots.rest()
-        self._process.channel.send(self._state_handing.hold(self._the_replica, self._next_step))
+        self._process.channel.send(self._state_handing.hold(self._the_replica, self._own_weights, self._next_step))
 
     def _do_hand(self, order: Message, _: bytes) -> None:
         self._process.channel.send(self._state_handing.hand(order))

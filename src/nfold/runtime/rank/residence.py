@@ -14,6 +14,7 @@ from nfold.runtime.control.channel import Message
 from nfold.runtime.data.loaded_program import load_dataset
 from nfold.runtime.data.ordering import check_no_sampler
 from nfold.runtime.samples.resident_dataset import ResidentDataset
+from nfold.runtime.samples.sample_store import SampleStore
 from nfold.runtime.samples.store_folder import open_store, temporary_store
 
 
@@ -71,7 +72,17 @@ def resident_of(base: Any, node: str, order: Message) -> ResidentDataset:
         return ResidentDataset(base, order["first"], order["total"], temporary_store(order["most_bytes"]))
     environment = os.environ if order["folder"] is None else {**os.environ, "NFOLD_DATA": order["folder"]}
     store = open_store(order["key"], node, order["most_bytes"], environment)
+    keep_brought(store, order)
     return ResidentDataset(base, order["first"], order["total"], store)
+
+
+def keep_brought(store: SampleStore, order: Message) -> None:
+    """Let a store keep what nodes have brought to the run, as an order tells.
+
+    Raises:
+        ClusterError: it cannot be written.
+    """
+    store.keep_brought(order["num_begun"], [(first, end, digest) for first, end, digest in order["brought"]])
 
 
 def samples_in(dataset: Any, spans: Spans) -> "Subset[Any]":

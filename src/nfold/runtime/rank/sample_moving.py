@@ -10,7 +10,7 @@ from nfold.core.residency import SampleMove
 from nfold.planning.residency.model.spans import union
 from nfold.runtime.control.channel import Message
 from nfold.runtime.rank.process import Process
-from nfold.runtime.rank.residence import samples_in
+from nfold.runtime.rank.residence import keep_brought, samples_in
 from nfold.runtime.samples.gradients_first import Gate, GatedTransport
 from nfold.runtime.samples.mover import Moved, Mover
 from nfold.runtime.samples.pacing import Pacer
@@ -76,6 +76,7 @@ class SampleMoving:
         pacer: Pacer | None = None,
         link_bytes_per_s: float | None = None,
     ) -> Mover:
+        keep_brought(self._process.resident.store, order)  # before the first of them comes
         if order["needed"] is not None:
             needed = ((first, end) for first, end in order["needed"])
             self._process.resident.store.drop_others(union([*needed, *self._process.examples]))

@@ -43,7 +43,9 @@ class SnapshotsOfRank:
         self._taken: deque[int] = deque()
         """Steps of the snapshots that are kept."""
 
-    def begin(self, every: int, take: Callable[[], Offer], step: int, held: HeldState | None) -> Message | None:
+    def begin(
+        self, every: int, take: Callable[[], Offer], step: int, held: HeldState | None, *, commits: bool
+    ) -> Message | None:
         """Keep what the generation begins with; return what the coordinator is told of it, None if nothing is kept.
 
         Args:
@@ -51,8 +53,14 @@ class SnapshotsOfRank:
             take: returns what the rank has, which was just built.
             step: steps done.
             held: what this process holds of the state that the generation began with; None: that has a file.
+            commits: whether each rank has the state of all, before or after each step: then snapshots of generations
+                before are kept until there are new ones, and nobody who waits for the first step makes one.
         """
-        self._every, self._taken = every, deque([step])
+        self._every = every
+        if commits:
+            self._taken = deque(each for each in self._process.memory.copied_steps() if each <= step)
+            return None
+        self._taken = deque([step])
         if not every or held is None:
             return None
         label = (self._transport.number, step)
@@ -142,7 +150,7 @@ class SnapshotsOfRank:
             return None
         while len(self._taken) >= most_kept:
             self._taken.popleft()
-        reused = process.memory.drop_before(self._taken[0])
+        reused = process.memory.drop_before(self._taken[0]) if self._taken else ()
         label = (self._transport.number, step)
         state = copied_state(label, process.member, offer, reused, written)
         process.memory.put(state)

@@ -1,17 +1,20 @@
 """What one rank does where its generation hands the training's state to the next one: holds, hands, gives and reads."""
 
 from collections.abc import Callable
+from typing import Any
 
 from nfold.errors import InternalError
 from nfold.runtime.asynchronous.asynchronous_replica import AsynchronousReplica
 from nfold.runtime.checkpoint.checkpoint_format import Checkpoint
 from nfold.runtime.checkpoint.joined_facts import UNKEPT
 from nfold.runtime.control.channel import Message
+from nfold.runtime.guards.own_weights import OwnWeights
 from nfold.runtime.rank.process import Process
 from nfold.runtime.snapshots.handing import Handing, hand
 from nfold.runtime.snapshots.state_giving import StateGiver
-from nfold.runtime.snapshots.state_memory import HeldState, live_state
+from nfold.runtime.snapshots.state_memory import HeldState, Label, live_state
 from nfold.runtime.snapshots.state_reading import Source, StateReading
+from nfold.runtime.step.built_model import BuiltModel, Part
 from nfold.runtime.step.replica import Replica
 from nfold.transport.generations.generation_transport import GenerationTransport
 
@@ -22,25 +25,53 @@ class StateHanding:
     def __init__(self, process: Process, transport: GenerationTransport) -> None:
         self._process, self._transport = process, transport
         self._reading: StateReading | None = None
-        self.begun: HeldState | None = None
+        self._begun: HeldState | None = None
         """What this process held of the state that its generation began with; None: that has a file."""
 
-    def hold(self, replica: Replica | AsynchronousReplica, step: int) -> Message:
+    def hold(self, replica: Replica | AsynchronousReplica, own_weights: OwnWeights | None, step: int) -> Message:
         """Hold what the replica has after so many steps, until it trains again; return what the coordinator is told."""
-        state = live_state((self._transport.number, step), self._process.member, replica.held(is_checked=True))
+        label = (self._transport.number, step)
+        state = live_state(label, self._process.member, replica.held(is_checked=True))
         self._process.memory.put(state)
+        self.keep_model(replica, own_weights, label)
         return {"is": "holdings", **(state.told or {})}
+
+    def keep_model(self, replica: Any, own_weights: OwnWeights | None, state: Label | None) -> None:
+        """Keep a model for a generation in which this process plays the same part, where ranks differ in nothing else.
+
+        Args:
+            replica: that has built it.
+            own_weights: that the loss finds by itself: those of the model that was built last.
+            state: that the model has; None: it was never trained.
+        """
+        finds_any = own_weights is not None and own_weights.are_any
+        if isinstance(replica, Replica) and replica.is_changed_by_updates_alone and not finds_any:
+            self._process.kept_model.keep(replica.built, state)
+
+    def kept_model(self, part: Part | None, checkpoint: Checkpoint | None) -> BuiltModel | None:
+        """Return the model that this generation goes on with, as `KeptModel.take` does; after `checkpoint`."""
+        return self._process.kept_model.take(part, self._begun.label if self._begun is not None else None, checkpoint)
+
+    def take_begun(self) -> HeldState | None:
+        """Return what this process held of the state that its generation began with, and let go of it; None: a file."""
+        begun, self._begun = self._begun, None
+        return begun
 
     def hold_whole(self, replica: Replica, step: int) -> None:
         """Hold what the replica has, which is the state of all: the generation has ended within the step that follows.
 
         Nothing is held where that step may have changed the model before it was committed.
         """
-        if replica.is_changed_by_updates_alone:
-            offer = replica.held(is_checked=False)
-            if not offer.facts[UNKEPT]:
-                label = (self._transport.number, step)
-                self._process.memory.put(live_state(label, self._process.member, offer, is_whole=True))
+        if not replica.is_changed_by_updates_alone:
+            return
+        label = (self._transport.number, step)
+        if (held := self._process.memory.get(label)) is not None and held.is_live:
+            assert held.told is not None, "it is this rank's own"
+            held.is_whole = not held.told["facts"][UNKEPT]  # nobody has trained since
+            return
+        offer = replica.held(is_checked=False)
+        if not offer.facts[UNKEPT]:
+            self._process.memory.put(live_state(label, self._process.member, offer, is_whole=True))
 
     def hand(self, order: Message) -> Message:
         """Give to those who stay, or take from those who leave; return what the coordinator is told."""
@@ -63,7 +94,7 @@ class StateHanding:
         told = order["state"]
         label = (told["generation"], told["step"])
         state = self._process.memory.get(label)
-        self.begun = state or HeldState(label)
+        self._begun = state or HeldState(label)
         if told["readers"]:
             if state is None:
                 raise InternalError(f"others shall read the state after step {told['step']}, which is not held here")

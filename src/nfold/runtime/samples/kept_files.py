@@ -2,6 +2,7 @@
 
     FOLDER/lock         held by the process that uses the store
     FOLDER/journal      what is there; see `journal`
+    FOLDER/brought      whose samples those are that a run did not begin with: others have others of these numbers
     FOLDER/items-0      items, one behind the other; some are dropped by writing those that stay to items-1
     FOLDER/files/7/cats/1.jpg     sample 7, which is a file of that name
 
@@ -11,10 +12,11 @@ over. After a power failure an entry may be there and its sample not, so the las
 
 import contextlib
 import fcntl
+import json
 import os
 import shutil
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from nfold.errors import ClusterError, InternalError
@@ -24,6 +26,11 @@ from nfold.runtime.samples.record import Record
 
 UNSURE_BYTES = 16 << 20
 """Written since the disk was last asked to keep all, at most; so much is read when a store is opened."""
+
+
+_BROUGHT = "brought"
+Brought = tuple[int, int, str]
+"""[first, end) of samples that a node has brought, and the digest of what lives there."""
 
 
 class StoreInUse(ClusterError):
@@ -127,10 +134,33 @@ class KeptFiles:
         self._know(stays)
         self._remove_unknown()
 
+    def brought(self) -> list[Brought]:
+        """Return what `remember` was told last."""
+        try:
+            told = json.loads((self.folder / _BROUGHT).read_bytes())
+        except (OSError, ValueError):
+            return []
+        return [(first, end, digest) for first, end, digest in told]
+
+    def remember(self, brought: Sequence[Brought]) -> None:
+        """Keep whose samples those are that the key of the store does not name.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if list(brought) == self.brought():
+            return
+        new = self.folder / f"{_BROUGHT}.new"
+        with new.open("w") as file:
+            json.dump(brought, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, self.folder / _BROUGHT)
+
     def close(self) -> None:
         """Let others use them; where there are none, leave nothing behind."""
         if not self.entries:
-            for name in ("journal", _volume(self._volume), "lock"):
+            for name in ("journal", _volume(self._volume), _BROUGHT, "lock"):
                 (self.folder / name).unlink(missing_ok=True)
             with contextlib.suppress(OSError):  # something else lies there
                 (self.folder / "files").rmdir()

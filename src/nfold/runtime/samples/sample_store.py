@@ -4,15 +4,15 @@ import contextlib
 import errno
 import shutil
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from nfold.core.residency import Spans
 from nfold.core.text.units import size
 from nfold.errors import ClusterError, InternalError, RunError
-from nfold.planning.residency.model.spans import is_in, of_numbers
+from nfold.planning.residency.model.spans import is_in, of_numbers, union
 from nfold.runtime.samples.journal import Entry
-from nfold.runtime.samples.kept_files import KeptFiles
+from nfold.runtime.samples.kept_files import Brought, KeptFiles
 from nfold.runtime.samples.old_stores import OldStores
 from nfold.runtime.samples.record import Record
 
@@ -131,6 +131,26 @@ class SampleStore:
         """
         with self._changed:
             self._needed = needed
+
+    def keep_brought(self, first: int, brought: Sequence[Brought]) -> None:
+        """Drop samples from a number on that another run knew by it, and remember whose those are that may come.
+
+        Args:
+            first: those before it are named by the key of the store.
+            brought: the others.
+
+        Raises:
+            ClusterError: those that stay cannot be written.
+        """
+        with self._changed:
+            try:
+                known = self._files.brought()
+                same = union((begin, end) for begin, end, digest in brought if (begin, end, digest) in known)
+                self._drop_all_but(number for number in self._files.entries if number < first or is_in(same, number))
+                self._files.remember(brought)
+            except OSError as error:
+                where = f"samples cannot be kept in {self._files.folder}"
+                raise ClusterError(f"{where}: {error.strerror}. {_ELSEWHERE}") from error
 
     def close(self) -> None:
         """Let others use it."""

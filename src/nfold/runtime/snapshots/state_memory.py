@@ -30,7 +30,7 @@ class HeldState:
     own: frozenset[Piece] = frozenset()
     """Pieces whose memory nobody else uses: they were copied."""
     is_live: bool = False
-    """Whether the next step of its generation would change it: nothing was copied."""
+    """Whether the next step would change it: nothing was copied."""
     is_whole: bool = False
     """Whether it is the state of all ranks: each of the generation has everything."""
 
@@ -55,10 +55,14 @@ class StateMemory:
         self._lock = threading.Lock()
 
     def put(self, state: HeldState) -> None:
-        """Hold what this process had itself after some steps."""
+        """Hold what this process had itself after some steps. A copy of that lasts longer than what is trained."""
         with self._lock:
             if (before := self._states.get(state.label)) is not None:
-                state.pieces = before.pieces | state.pieces
+                state.pieces, state.own = state.pieces | before.pieces, state.own | before.own
+                is_copied = (
+                    before.told is not None and not before.is_live and state.pieces.keys() == before.pieces.keys()
+                )
+                state.is_live &= not is_copied
             self._states[state.label] = state
 
     def add(self, label: Label, pieces: Mapping[Piece, StatePart]) -> None:
@@ -82,12 +86,22 @@ class StateMemory:
             self._states = {label: state for label, state in self._states.items() if label[1] >= step}
             return gone
 
-    def drop_live(self, generation: int) -> None:
-        """Let go of what the next step of a generation would change."""
+    def drop_live(self) -> None:
+        """Let go of what the next step would change."""
         with self._lock:
-            gone = [label for label, state in self._states.items() if state.is_live and label[0] == generation]
-            for label in gone:
-                del self._states[label]
+            self._states = {label: state for label, state in self._states.items() if not state.is_live}
+
+    def let_live_last(self) -> None:
+        """Take note that nobody trains any more what was trained when states were taken of it."""
+        with self._lock:
+            for state in self._states.values():
+                state.is_live = False
+
+    def copied_steps(self) -> list[int]:
+        """Return the steps of the states that last, ascending, of which this process holds what it had itself."""
+        with self._lock:
+            lasting = (label for label, each in self._states.items() if each.told is not None and not each.is_live)
+            return sorted({step for _, step in lasting})
 
     def clear(self) -> None:
         """Hold nothing."""

@@ -46,8 +46,9 @@ class StateReading:
         self._asked = [0] * transport.world_size
         self.received_bytes = 0
 
-    def read(self, start: int, stop: int) -> bytearray | memoryview:
-        """Return bytes [start, stop) of the file, which are whole elements of one tensor: a view of what is held here.
+    def read(self, start: int, stop: int) -> memoryview:
+        """Return bytes [start, stop) of the file, which are whole elements of one tensor: a view of what is held here,
+        or what has come, which nobody else holds.
 
         Raises:
             TransportError: a rank that has some is lost.
@@ -55,27 +56,23 @@ class StateReading:
         """
         if (own := self._own_range(start, stop)) is not None:
             return own
-        found = bytearray(stop - start)
+        found = memoryview(bytearray(stop - start))
         messages: list[int] = []
-        arriving: list[tuple[slice, bytearray]] = []
-        position = start
+        position, received_bytes = start, 0
         while position < stop:
             source = self._source_of(position)
             end = min(stop, source.end)
-            where = slice(position - start, end - start)
+            where = found[position - start : end - start]
             first = source.start + (position - source.begin) // source.item_bytes
             last = first + (end - position) // source.item_bytes
             if source.rank == self._rank:
-                found[where] = self._own.read(source.piece, first, last)
+                where[:] = self._own.read(source.piece, first, last)
             else:
-                into = bytearray(end - position)
-                messages += self._ask(source, first, last, into)
-                arriving.append((where, into))
+                messages += self._ask(source, first, last, where)
+                received_bytes += end - position
             position = end
         self._exchange.wait(messages)
-        for where, into in arriving:
-            found[where] = into
-            self.received_bytes += len(into)
+        self.received_bytes += received_bytes
         return found
 
     def _own_range(self, start: int, stop: int) -> memoryview | None:
@@ -94,7 +91,7 @@ class StateReading:
             raise InternalError(f"nobody has byte {position} of the state")
         return source
 
-    def _ask(self, source: Source, first: int, last: int, into: bytearray) -> tuple[int, int]:
+    def _ask(self, source: Source, first: int, last: int, into: memoryview) -> tuple[int, int]:
         tag = question_tag(self._asked[source.rank])
         self._asked[source.rank] += 1
         answer = self._exchange.receive(source.rank, tag + 1, into)

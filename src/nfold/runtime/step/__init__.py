@@ -9,5 +9,6 @@ clipping            the norm of all gradients, and the factor
 chunk_statistics    batch statistics, chunk by chunk
 changed_buffers     buffers that forward changed on one rank alone
 reduction_times     when buckets were complete, and moved
+built_model         the model with its buffers and optimizers, which outlives a generation where it can
 kept_program        what is made of a program once for all generations
 """

@@ -119,6 +119,7 @@ class Cells:
         self._tensors = {tensor.name: tensor for tensor in graph.tensors}
         held = {name for each in reductions if each.route != "local" for name in each.parameters}
         self._unheld = [parameter for name, parameter in parameters.items() if name not in held]
+        self._recorder = recorder
         self._statistics = ChunkStatistics(graph, groups, buffers, recorder) if recorder else None
         exactly = any(each.fraction_bits is not None for each in reductions)
         given = (reductions, schedule.rank, len(sampler.sizes(0)), parameters, buffers)
@@ -134,9 +135,12 @@ class Cells:
         self._step = _Step()
 
     def close(self) -> None:
-        """Let go of the model's parameters."""
+        """Let go of the model: a later generation may train it."""
+        self._signals.close()
         if self._exact is not None:
             self._exact.close()
+        if self._recorder is not None:
+            self._recorder.close()
 
     # Steps
 

@@ -19,11 +19,10 @@ from typing import Any, Protocol
 
 from nfold.core.schedule import RankSchedule
 from nfold.core.tasks import (
+    COMMITTED,
     Backward,
     ComputeTask,
-    FoldStatistics,
     MessageEnd,
-    OptimizerStep,
     Receive,
     Send,
     Task,
@@ -104,7 +103,7 @@ class Engine:
             nothing then. No message may wait for what changes it.
         """
         self._rank, self._num_tags = schedule.rank, max(1, schedule.num_tags)
-        last = (OptimizerStep, FoldStatistics) if commits else ()
+        last = COMMITTED if commits else ()
         compute = tuple(task for task in schedule.tasks if not isinstance(task, MessageEnd))
         self._compute = tuple(task for task in compute if not isinstance(task, last))
         self._commit = tuple(task for task in compute if isinstance(task, last))

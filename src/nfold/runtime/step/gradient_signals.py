@@ -48,10 +48,16 @@ class GradientSignals:
             {name for name, using in users.items() if name in watched and using & set(segment.operators)}
             for segment in schedule.segments
         ]
+        self._hooks: list[Any] = []
         for name, bucket in bucket_of.items():
             if name in watched:
                 watch: Any = parameters[name].register_post_accumulate_grad_hook
-                watch(functools.partial(self._count, bucket, name))
+                self._hooks.append(watch(functools.partial(self._count, bucket, name)))
+
+    def close(self) -> None:
+        """Watch no more: a later generation may train the same parameters."""
+        for hook in self._hooks:
+            hook.remove()
 
     def during(self, task: Backward, emit: Emit) -> "GradientSignals":
         """Return a context in which one backward runs.

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,12 +11,9 @@ from torch import nn
 
 from nfold.capture.batches.shapes import batch_shapes
 from nfold.capture.computing.batch_norm import StatisticsRecorder
-from nfold.capture.cutting.captured import Captured
 from nfold.capture.example_batches import program_batches
-from nfold.capture.program.building import build_model
 from nfold.capture.side_effects.module_states import is_freed
 from nfold.core.graph import ModelGraph
-from nfold.core.placement import Reduction
 from nfold.core.plan import Plan
 from nfold.core.residency import PlacedRun
 from nfold.core.schedule import RankSchedule
@@ -30,31 +27,21 @@ from nfold.runtime.checkpoint.agreement import fingerprints, first_diverged
 from nfold.runtime.checkpoint.checkpoint_format import Checkpoint, Offer, offer
 from nfold.runtime.checkpoint.extra_state import ExtraStates
 from nfold.runtime.checkpoint.joined_facts import DIVERGED, check_agreement, fingerprints_of, join_facts
-from nfold.runtime.checkpoint.weight_averages import WeightAverages
 from nfold.runtime.data.chunk_loader import ChunkLoader
 from nfold.runtime.data.loaders import LoadersReader
 from nfold.runtime.data.ordering import sampler_of
 from nfold.runtime.data.sample_reader import SampleReader
-from nfold.runtime.guards.later_trials import LaterTrials
-from nfold.runtime.guards.stage_trials import StageTrials
-from nfold.runtime.parameters.buffers import Buffers
-from nfold.runtime.parameters.held_pieces import sparse_gradients
 from nfold.runtime.parameters.optimizer_updates import (
     Kept,
-    UpdateKey,
-    Updater,
-    build_updaters,
     kept_by,
 )
-from nfold.runtime.parameters.unused_weights import free_unused
-from nfold.runtime.parameters.weights import Weights
+from nfold.runtime.step.built_model import BuiltModel
 from nfold.runtime.step.cells import Cells, TellLosses
 from nfold.runtime.step.changed_buffers import ChangedBuffers
 from nfold.runtime.step.clipping import Clipping
 from nfold.runtime.step.engine import Engine, Played
 from nfold.runtime.step.kept_program import KeptProgram
-from nfold.runtime.step.taken_state import take_model, take_states
-from nfold.runtime.step.traced_model import modules_of, traced
+from nfold.runtime.step.traced_model import modules_of
 from nfold.transport.protocol import Transport
 
 Clock = Callable[[], float]
@@ -93,6 +80,7 @@ class Replica:
         checkpoint: Checkpoint | None = None,
         reader: LoadersReader | None = None,
         kept: KeptProgram | None = None,
+        built: BuiltModel | None = None,
         placed: Sequence[PlacedRun] = (),
         resident: Any = None,
         measures: bool = True,
@@ -113,6 +101,7 @@ class Replica:
         checkpoint: to go on from; None: weights are those that the program builds.
         reader: reads samples in processes of their own; None: a thread reads.
         kept: what an earlier generation has found out about the program.
+        built: the model, for the same part of an earlier plan, with the checkpoint's state; None: it is built here.
         placed: who trains on which samples, where each rank does on its own; empty: all ranks read all.
         resident: samples by their numbers in the whole data; None: `dataset` has them all.
         measures: whether to time reductions.
@@ -121,67 +110,33 @@ class Replica:
         clock: seconds.
         """
         self.rank, self.plan, self.device = rank, plan, device
-        is_tried = bool(graph.unproved) and plan.chunks > 1
-        self._kept_program = kept or KeptProgram()
-        self.program = self._kept_program.checked(program, graph, plan.chunks)
-        self._trials = LaterTrials(program, device) if is_tried else None
         self._graph, self._transport, self._clock = split_graph(graph, plan.splits), transport, clock
         self._all_groups = own.statistics
         self._groups = tuple(group for group in own.statistics if rank in group.members)
         self._foreign = foreign_parameters(self._graph, plan.placement)
-        self.model = build_model(self.program, device)
-        self._weights = Weights(self.model, self._graph)
-        parameters = self._weights.parameters
-        # Before there are buffers and states: until here a rank holds weights that it does not need, and gradients.
-        captured = self._traced(graph, dataset, own)
-        self._stage_trials = self._build_stage_trials(captured, own, dataset) if is_tried else None
-        unneeded = self._foreign[rank] - served_parameters(rank, plan.reductions)
-        if checkpoint is not None:
-            take_model(self.model, checkpoint, self._weights.unneeded(unneeded))
-        free_unused(self.model, self._graph, parameters, unneeded)
-        sparse = sparse_gradients(self._graph)
-        self._buffers = Buffers(rank, plan.reductions, self._groups, plan.chunks, parameters, device, sparse)
-        free_unused(self.model, self._graph, parameters, self._foreign[rank] - unneeded)  # the buffers have the values
-        self._updaters = self._build_updaters(parameters, checkpoint)
-        self._clipping = self._build_clipping(parameters)
         self.sampler = sampler_of(program, dataset, plan.batch_size, plan.chunks, graph.least_chunk, placed)
+        self.built = built or BuiltModel(
+            *(rank, program, dataset, graph, plan, own),
+            device=device,
+            steps_per_epoch=self.sampler.steps_per_epoch,
+            checkpoint=checkpoint,
+            kept=kept or KeptProgram(),
+        )
+        self.program, self.model, self.averages = self.built.program, self.built.model, self.built.averages
+        self._weights, self._buffers, self._updaters = self.built.weights, self.built.buffers, self.built.updaters
+        self._buffers.forget_messages()
+        self._clipping = self._build_clipping(self._weights.parameters)
         chunks = tuple(sorted({task.chunk for task in own.tasks if isinstance(task, Load)}))
         trained = dataset if resident is None else resident
         reads = reader or SampleReader(trained, program.seed, program.collate)
         self._loader = ChunkLoader(reads, self.sampler, chunks, last_step)
-        self.averages = self._build_averages(checkpoint)
-        self._cells = self._build_cells(own, captured, dataset, tell_losses)
+        self._cells = self._build_cells(own, dataset, tell_losses)
         wishes = {"times_reductions": measures, "commits": commits}
         self._engine = Engine(own, transport, self._cells, self._cells.stores, clock, **wishes)
         norms = {statistic.module for statistic in graph.statistics}
         self._changed_buffers = ChangedBuffers(self.model, but=norms)
         self._extra_states = ExtraStates(self.model)
         self._previous_end_s: float | None = None
-
-    def _traced(self, graph: ModelGraph, dataset: Any, own: RankSchedule) -> Captured | None:
-        given = (self.program, self.model, graph, dataset, own, self.device)
-        weights, kept = self._weights.parameters, self._kept_program
-        return traced(*given, splits=self.plan.splits, parameters=weights, lazy=True, kept=kept)
-
-    def _build_stage_trials(self, captured: Captured | None, own: RankSchedule, dataset: Any) -> StageTrials | None:
-        if captured is None:
-            return None
-        example = program_batches(self.program, dataset, self.device)
-        given = (self.program, self.model, captured, own.segments, example, self.device)
-        return StageTrials(*given, parameters=self._weights.parameters)
-
-    def _build_updaters(
-        self, parameters: dict[str, nn.Parameter], checkpoint: Checkpoint | None
-    ) -> dict[UpdateKey, Updater]:
-        updaters = build_updaters(self.program, self._graph, self.plan.reductions, self.rank, self._buffers, parameters)
-        if checkpoint is not None:
-            take_states(updaters.values(), checkpoint, self._weights)
-        return updaters
-
-    def _build_averages(self, checkpoint: Checkpoint | None) -> WeightAverages | None:
-        if self.program.averages is None:
-            return None
-        return WeightAverages(self.program.averages, self.sampler.steps_per_epoch, self._weights, checkpoint)
 
     def _build_clipping(self, parameters: dict[str, nn.Parameter]) -> Clipping | None:
         limit = self.program.clip_norm
@@ -195,10 +150,8 @@ class Replica:
         plan = self.plan
         return Clipping(limit, self.rank, plan.world_size, plan.reductions, self._buffers, parameters)
 
-    def _build_cells(
-        self, own: RankSchedule, captured: Captured | None, dataset: Any, tell_losses: TellLosses | None
-    ) -> Cells:
-        modules = modules_of(self._graph, self._groups)
+    def _build_cells(self, own: RankSchedule, dataset: Any, tell_losses: TellLosses | None) -> Cells:
+        modules, captured = modules_of(self._graph, self._groups), self.built.captured
         recorder = StatisticsRecorder(self.model, modules) if modules else None
         return Cells(
             program=self.program,
@@ -217,8 +170,8 @@ class Replica:
             recorder=recorder,
             device=self.device,
             shapes=batch_shapes(program_batches(self.program, dataset)) if captured else None,
-            trials=self._trials,
-            stage_trials=self._stage_trials,
+            trials=self.built.trials,
+            stage_trials=self.built.stage_trials,
             tell_losses=tell_losses,
         )
 
@@ -256,7 +209,7 @@ class Replica:
 
     def take_notes(self) -> tuple[str, ...]:
         """Return what a user should know since the last call."""
-        tried = [each for each in (self._trials, self._stage_trials) if each is not None]
+        tried = [each for each in (self.built.trials, self.built.stage_trials) if each is not None]
         return tuple(note for each in tried for note in each.take_notes())
 
     def _average(self, steps: int, played: Played) -> None:
@@ -359,9 +312,3 @@ class Replica:
         """Stop loading, and let go of the model's parameters."""
         self._loader.close()
         self._cells.close()
-
-
-def served_parameters(rank: int, reductions: Iterable[Reduction]) -> frozenset[str]:
-    """Return the names of the parameters of which a rank sums and updates shares."""
-    served = (each for each in reductions if any(share.rank == rank for share in each.shares))
-    return frozenset(name for reduction in served for name in reduction.parameters)

@@ -11,6 +11,7 @@ from nfold.core.plan import Plan
 from nfold.core.run_state import LinkState, Phase, RankState, RunEvent, RunState
 from nfold.core.text.units import count
 from nfold.core.trace import SystemSample
+from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.runtime.control import commands as cmd
 
 MOST_EVENTS = 20
@@ -30,7 +31,7 @@ class RunFigures:
         self._plan: Plan | None = None
         self._recent: RecentSteps | None = None
         self._cluster: Cluster | None = None
-        self._total_steps, self._per_epoch = 0, 1
+        self._total_steps, self._epochs = 0, EpochSteps.even(1)
         self._step = self._kept_step = 0
         self._loss: float | None = None
         self._metrics: dict[str, float | None] = {}
@@ -48,6 +49,8 @@ class RunFigures:
         elif isinstance(happening, cmd.Planned):
             self._take_plan(happening, at)
         elif isinstance(happening, cmd.Replanned):
+            if (steps := happening.run_steps) is not None:
+                self._total_steps, self._epochs = steps.total_steps, steps.by_epoch
             self._begin(happening.plan, happening.known.cluster, at)
         elif isinstance(happening, cmd.LinksChanged):
             self._cluster = happening.cluster
@@ -77,8 +80,8 @@ class RunFigures:
             step=self._step,
             kept_step=self._kept_step,
             total_steps=self._total_steps,
-            epoch=-(-self._step // self._per_epoch),
-            num_epochs=-(-self._total_steps // self._per_epoch),
+            epoch=self._epochs.begun(self._step),
+            num_epochs=self._epochs.begun(self._total_steps),
             loss=self._loss,
             metrics=self._metrics,
             samples_per_s=recent.samples_per_s,
@@ -96,7 +99,7 @@ class RunFigures:
         self._recent.keep(done.parts)
 
     def _take_plan(self, planned: cmd.Planned, at: float) -> None:
-        self._total_steps, self._per_epoch = planned.total_steps, planned.steps_per_epoch
+        self._total_steps, self._epochs = planned.total_steps, planned.epochs
         self._step = planned.first_step
         self._begin(planned.plan, planned.known.cluster, at)
 

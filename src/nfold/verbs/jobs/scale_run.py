@@ -28,8 +28,7 @@ def scale(named: str | None, asked: str) -> str:
     refuse_elsewhere(run, f"scale {run.number} {asked}")
     answer = request(run.pid, run.folder, asked)
     if answer is None:
-        why = "it was begun without --nodes MIN:MAX, or they are emulated"
-        raise PlanError(f"the hosts of run {run.number} stay the same: {why}.")
+        raise PlanError(f"the hosts of run {run.number} stay the same: it was begun without --nodes MIN:MAX.")
     if answer.startswith(REFUSED):
         raise PlanError(f"run {run.number} {answer}.")
     return f"run {run.number}: {answer}."

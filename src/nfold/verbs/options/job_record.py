@@ -28,6 +28,7 @@ class JobRecord(LastingOptions):
     """With `nodes`: where they join by hand."""
     total_steps: int
     steps_per_epoch: int
+    """Of the epochs that come last: where hosts bring samples, later ones have more."""
     emulated: Cluster | None = None
     tensorboard: str | None = None
     """Absolute."""
@@ -59,7 +60,7 @@ def record_of(
         **shared(LastingOptions, options) | ranks,
         source=str(source),
         total_steps=planned.total_steps,
-        steps_per_epoch=planned.steps_per_epoch,
+        steps_per_epoch=planned.epochs.latest,
         nodes=str(options.hosts) if options.hosts else None,
         listen=options.listen if options.hosts else None,
         emulated=options.emulated,

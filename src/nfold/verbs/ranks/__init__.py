@@ -3,7 +3,8 @@
 starting                        chooses how they start and are reached
 emulated_ranks, thread_ranks    on the nodes of an emulated cluster; as threads
 remote_hosts                    on other hosts, and which rank lives where
-host_scaling, replacing         more or fewer hosts while a run trains; another one for one that was taken away
+scaling, host_scaling           more or fewer hosts while a run trains
+replacing                       another host for one that was taken away
 find_manager                    which manager brings these hosts
 rank_process, rank_work         a rank's process, before torch is there and after
 rank_template, script_imports   what ranks are forked from, and what it imports

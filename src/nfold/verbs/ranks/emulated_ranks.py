@@ -1,17 +1,24 @@
 """The ranks of a job on the nodes of an emulated cluster: where each one lives and how it meets the others."""
 
 import contextlib
+import os
+import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nfold.core.options.host_range import HostRange
+from nfold.core.text.units import count
 from nfold.errors import ClusterError
 from nfold.launch.emulation import EmulatedCluster, Fault, FaultClock, emulated
 from nfold.launch.emulation.cgroups import at_own_speed
+from nfold.machine.request_socket import answering
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.options.rank_nodes import tell_shared_servers
+from nfold.verbs.ranks.scaling import GIVEN_BACK, scaled, told_to_leave
 
 if TYPE_CHECKING:
     import queue
@@ -19,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class EmulatedRanks:
-    """An emulated cluster with a job's ranks on it; nodes come and go as faults say."""
+    """An emulated cluster with a job's ranks on it; nodes come and go as faults and other terminals say."""
 
     def __init__(
         self,
@@ -28,6 +35,7 @@ class EmulatedRanks:
         faults: "Sequence[Fault]",
         say: Callable[[str], None],
         events: "queue.SimpleQueue[ev.Event]",
+        hosts: HostRange | None = None,
     ) -> None:
         """Args:
         box: the cluster.
@@ -35,12 +43,17 @@ class EmulatedRanks:
         faults: what shall go wrong, and when, counted from when training begins.
         say: is given lines for the user, from any thread.
         events: the coordinator's.
+        hosts: how many nodes may take part; None: they stay the same.
         """
-        self._box, self._events = box, events
+        self._box, self._events, self._hosts = box, events, hosts
         self._homes = dict(enumerate(nodes))
-        """Node of each member; those that have left among them."""
+        """Node of each member that takes part, in the order in which they came."""
+        self._leaving = set[int]()
+        """Members that were told to leave and have not left."""
         self._ready = deque[str]()
         """Nodes that have come and have no member yet."""
+        self._lock = threading.Lock()
+        """Faults, other terminals, and the job itself change who is there."""
         self._say = say
         self._faults = FaultClock(faults, box, say, warn=self.warn)
 
@@ -69,16 +82,66 @@ class EmulatedRanks:
 
     def warn(self, fault: Fault) -> None:
         """Tell the coordinator of a fault that is about to begin; by the thread of the faults."""
-        here = tuple(member for member, node in tuple(self._homes.items()) if node == fault.node)
         if fault.verb == "kill":
+            here = tuple(member for member, node in tuple(self._homes.items()) if node == fault.node)
             self._events.put(ev.KillAnnounced(here, fault.text))
-        elif fault.verb == "leave" and here:
-            self._events.put(ev.ReleaseWanted(here[-1]))
-        elif fault.verb == "leave":
-            self._say(f"note: --fault {fault.text!r}: {fault.node} has joined only just now, and does not leave")
-        elif fault.verb == "join":
-            self._ready.append(fault.node)
-            self._events.put(ev.HostReady(at_own_speed(self._box.cluster).node(fault.node)))
+        elif fault.verb in ("join", "leave") and (why := self._moved(fault)):
+            self._say(f"note: --fault {fault.text!r}: {fault.node} {why}")
+
+    def _moved(self, fault: Fault) -> str:
+        """Let a node come or leave; return why it does not."""
+        with self._lock:
+            staying = [member for member in self._staying() if self._homes[member] == fault.node]
+            if fault.verb == "leave":
+                if fault.node in self._ready:
+                    return "has joined only just now, and does not leave"
+                self._call_back(staying, "")
+                return "" if staying else "does not take part by now, so it does not leave"
+            if staying or fault.node in self._ready:
+                return "takes part already"
+            self._let_come(fault.node)
+            return ""
+
+    def answer(self, asked: str) -> str:
+        """Do what `nfold scale` asks for, as far as it may be; return what to tell. By a thread of its own."""
+        assert self._hosts is not None, "only a run whose nodes come and go is asked"
+        with self._lock:
+            return scaled(asked, self._hosts, self)
+
+    def num_taken(self) -> int:
+        """Return how many nodes take part, or are about to."""
+        return len(self._staying()) + len(self._ready)
+
+    def grow(self, more: int) -> str:
+        """Let the first nodes come that do not take part; return what to tell."""
+        taken = {*self._homes.values(), *self._ready}  # who is leaving still computes on its node
+        free = [node.name for node in self._box.cluster.nodes if node.name not in taken][:more]
+        if len(free) < more:
+            could = count(len(free), "node")
+            return f"refused: {could} of the emulated cluster could come now. Ask again once others have left"
+        for node in free:
+            self._let_come(node)
+        return f"{', '.join(free)} to take part as soon as possible"
+
+    def shrink(self, fewer: int) -> str:
+        """Let the nodes leave that came last; return what to tell."""
+        if self._ready:
+            return f"refused: {', '.join(self._ready)} joined only just now. Ask again in a moment"
+        leaving = self._staying()[::-1][:fewer]
+        self._call_back(leaving, GIVEN_BACK)
+        return told_to_leave([self._homes[member] for member in leaving])
+
+    def _staying(self) -> list[int]:
+        return [member for member in self._homes if member not in self._leaving]
+
+    def _call_back(self, members: Iterable[int], why: str) -> None:
+        for member in members:
+            self._leaving.add(member)
+            self._events.put(ev.ReleaseWanted(member, why))
+
+    def _let_come(self, node: str) -> None:
+        self._ready.append(node)
+        self._events.put(ev.HostReady(at_own_speed(self._box.cluster).node(node)))
 
     def place(self, member: int, command: list[str]) -> list[str]:
         """Return what runs a member's command on its node.
@@ -86,22 +149,30 @@ class EmulatedRanks:
         Raises:
             ClusterError: it has none: no node has come for it.
         """
-        if member not in self._homes:
-            if not self._ready:
-                raise ClusterError(
-                    f"member {member} has no node: each node of the emulated cluster that takes part has its members, "
-                    "and others come when a --fault lets them join"
-                )
-            self._homes[member] = self._ready.popleft()
-        box, here = self._box, self._homes[member]
+        with self._lock:
+            if member not in self._homes:
+                if not self._ready:
+                    raise ClusterError(
+                        f"member {member} has no node: each node of the emulated cluster that takes part has its "
+                        "members, and others come when a --fault or nfold scale lets them join"
+                    )
+                self._homes[member] = self._ready.popleft()
+            here = self._homes[member]
+        box = self._box
         others = [node.name for node in box.cluster.nodes if node.name != here]
         delays = ",".join(f"{box.address(there)}={box.delay_s(there, here):g}" for there in others)
         return box.enter(here, [*command, "--host", box.address(here), "--delays", delays])
 
+    def left(self, member: int) -> None:
+        """Take note that a member was let go of: its node is free."""
+        with self._lock:
+            self._homes.pop(member, None)
+            self._leaving.discard(member)
+
 
 @contextlib.contextmanager
 def emulated_ranks(
-    options: Options, say: Callable[[str], None], events: "queue.SimpleQueue[ev.Event]"
+    options: Options, say: Callable[[str], None], events: "queue.SimpleQueue[ev.Event]", folder: Path | None = None
 ) -> Iterator[EmulatedRanks | None]:
     """Build the emulated cluster that options ask for, if they do, and remove it in the end.
 
@@ -109,6 +180,7 @@ def emulated_ranks(
         options: of the job.
         say: is given lines for the user, from any thread.
         events: the coordinator's; it is told whom a fault kills, and which nodes come and go.
+        folder: of the run, by which other terminals name it; None: they cannot.
 
     Raises:
         ClusterError: this machine cannot emulate it.
@@ -121,8 +193,9 @@ def emulated_ranks(
         shared = tell_shared_servers(options.rank_nodes, options.workers)
         for note in (*box.notes, *([shared] if shared else ())):
             say(f"note: {note}")
-        ranks = EmulatedRanks(box, options.rank_nodes, options.faults, say, events)
-        try:
+        ranks = EmulatedRanks(box, options.rank_nodes, options.faults, say, events, options.hosts)
+        with contextlib.ExitStack() as ending:
+            ending.callback(ranks.stop_faults)
+            if options.hosts is not None and folder is not None:
+                ending.enter_context(answering(os.getpid(), os.path.realpath(folder), ranks.answer))
             yield ranks
-        finally:
-            ranks.stop_faults()

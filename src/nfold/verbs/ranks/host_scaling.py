@@ -8,6 +8,7 @@ from nfold.errors import ClusterError
 from nfold.hosts.agent_pool import AgentPool
 from nfold.hosts.host_agent import HostAgent
 from nfold.hosts.manager import Call, Manager
+from nfold.verbs.ranks.scaling import GIVEN_BACK, scaled, told_to_leave
 
 
 class Scaling:
@@ -45,27 +46,23 @@ class Scaling:
     def answer(self, asked: str) -> str:
         """Do what `N`, `+N` or `-N` asks for, as far as it may be; return what to tell."""
         with self._lock:
-            return self._answer(asked)
+            return scaled(asked, self._hosts, self)
 
-    def _answer(self, asked: str) -> str:
-        waiting = [] if self._by_hand else self._waiting()
-        now = len(self._pool.here()) + len(waiting)
-        wanted = now + int(asked) if asked[0] in "+-" else int(asked)
-        if wanted > self._hosts.most or (wanted < self._hosts.least and wanted <= now):
-            return (
-                f"refused: {count(wanted, 'host')} would be outside of --nodes {self._hosts}, which allows "
-                f"{self._hosts.least} to {self._hosts.most}; there are {now}"
-            )
-        if wanted > now:
-            return self._grow(wanted - now)
-        return self._shrink(now - wanted, waiting) if wanted < now else f"there are {now} already"
+    def num_taken(self) -> int:
+        """Return how many hosts are there or asked for."""
+        return len(self._pool.here()) + len(self._unseen())
+
+    def _unseen(self) -> list[int]:
+        """Places without an agent; people who bring hosts have none."""
+        return [] if self._by_hand else self._waiting()
 
     def _waiting(self) -> list[int]:
         """Places that were asked for and have no agent yet."""
         come = self._pool.places_come()
         return [state.place for state in self._manager.states() if state.place not in come and state.stage != "ended"]
 
-    def _grow(self, more: int) -> str:
+    def grow(self, more: int) -> str:
+        """Ask the manager for more places; return what to tell."""
         if self._by_hand:
             return f"refused: hosts join by hand, so {count(more, 'more host')} must be told to: nfold join, as it says"
         try:
@@ -74,13 +71,14 @@ class Scaling:
             return f"refused: {error}"
         return f"{count(more, 'more host')} asked for; each takes part when it is there"
 
-    def _shrink(self, fewer: int, waiting: list[int]) -> str:
-        unneeded = waiting[::-1][:fewer]
+    def shrink(self, fewer: int) -> str:
+        """Give places back that have no host yet, and let those leave that came last; return what to tell."""
+        unneeded = self._unseen()[::-1][:fewer]
         for place in unneeded:
             self._manager.release(place)
         leaving = self._pool.here()[::-1][: fewer - len(unneeded)]
         for agent in leaving:
-            self._pool.call_back(agent, "given back by nfold scale")
-        told = [f"{', '.join(agent.name for agent in leaving)} to leave after the step under way"] if leaving else []
+            self._pool.call_back(agent, GIVEN_BACK)
+        told = [told_to_leave([agent.name for agent in leaving])] if leaving else []
         told += [f"{count(len(unneeded), 'place')} given back that had no host yet"] if unneeded else []
         return "; ".join(told)

@@ -134,7 +134,7 @@ def find_ways(
         return _threads(source, world_size, events, spools)
     command = rank_command(source.path, source.function)
     if emulated:
-        launcher = LocalLauncher(command, log, place=emulated.place)
+        launcher = LocalLauncher(command, log, place=emulated.place, left=emulated.left)
     elif template is not None:
         launcher = LocalLauncher(command, log, begin=template.begin, printed_for_all=template.printed)
     else:

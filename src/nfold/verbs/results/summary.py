@@ -218,5 +218,6 @@ def question_of(plan: Plan, known: Known) -> Facts:
         staleness=rules.bound if rules is not None else None,
         staleness_aware=rules is not None and rules.staleness_aware,
         evaluates=plan.evaluates,
+        keeps_snapshots=plan.keeps_snapshots,
         fraction_bits=next((each.fraction_bits for each in plan.reductions), None),
     )

@@ -73,10 +73,11 @@ def check_writable(path: Path) -> None:
 def files_of(planned: Planned, settings: JobSettings) -> Files:
     """Return the large files of a run that is planned."""
     profile, every = planned.known.profiles[planned.plan.threads[0]], settings.checkpoint_every
-    periods = [every or planned.steps_per_epoch]
-    if settings.kept is not None:
-        periods.append(planned.steps_per_epoch)  # evaluations have a checkpoint each
-    first_due = min((planned.first_step // period + 1) * period for period in periods)
+    first_due = ends_epoch = planned.epochs.next_end(planned.first_step)
+    if every:
+        first_due = (planned.first_step // every + 1) * every
+        if settings.kept is not None:  # evaluations have a checkpoint each
+            first_due = min(first_due, ends_epoch)
     is_replaced = planned.first_step > 0 or first_due < planned.total_steps
     return Files(
         model_bytes=profile.parameter_bytes,

@@ -11,6 +11,8 @@ from nfold.core.options.run_options import LastingOptions, shared
 from nfold.core.text.units import count
 from nfold.errors import CheckpointError, PlanError
 from nfold.planning.choosing.strategies import AUTO, PLACING, SERVING, Single
+from nfold.planning.residency.epoch_steps import EpochSteps
+from nfold.planning.residency.resident_order import epoch_steps
 from nfold.verbs.options.job_record import JobRecord, Resumed
 from nfold.verbs.options.option_checks import Options, Wishes, whole_numbers
 from nfold.verbs.run_folder.files import MODEL
@@ -46,13 +48,15 @@ def resumed_of(folder: RunFolder, wishes: Wishes, num_back: int = 0) -> tuple[Op
         is_scheduled = record.recipe is not None and record.recipe.has_scheduler
         raise PlanError(_tell_complete(folder, step, total, is_scheduled=is_scheduled))
     same = _ways(options) == _ways(record) and _lives_there(known, options.rank_nodes)
-    history = folder.history(until=step)
+    history, placed = folder.history(until=step), folder.placed()
+    batch_size, even = known.plan.batch_size, EpochSteps.even(record.steps_per_epoch)
+    epochs = even if placed is None else epoch_steps(placed.runs, batch_size)
     begun = Begun(
-        batch_size=known.plan.batch_size,
+        batch_size=batch_size,
         steps_per_epoch=record.steps_per_epoch,
         recipe=record.recipe,
-        is_evaluated=_is_evaluated(history, step, record.steps_per_epoch),
-        placed=folder.placed(),
+        is_evaluated=_is_evaluated(history, step, epochs),
+        placed=placed,
     )
     return options, Resumed(known=known if same else None, begun=begun, checkpoint=checkpoint, history=history)
 
@@ -65,9 +69,9 @@ def _lives_there(known: Known, rank_nodes: Sequence[str]) -> bool:
     )
 
 
-def _is_evaluated(history: list[dict[str, Any]], step: int, steps_per_epoch: int) -> bool:
+def _is_evaluated(history: list[dict[str, Any]], step: int, epochs: EpochSteps) -> bool:
     """Whether what is due after a step was done; at the start and within an epoch nothing is."""
-    return step % steps_per_epoch != 0 or step == 0 or any(line["step"] == step and line["metrics"] for line in history)
+    return not epochs.is_end(step) or step == 0 or any(line["step"] == step and line["metrics"] for line in history)
 
 
 def _tell_complete(folder: RunFolder, step: int, total: int, *, is_scheduled: bool) -> str:

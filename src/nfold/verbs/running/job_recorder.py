@@ -159,9 +159,8 @@ class JobRecorder:
 
     def _take_plan(self, planned: cmd.Planned) -> None:
         outcome = self.outcome
-        outcome.known, outcome.plan, outcome.steps_per_epoch = planned.known, planned.plan, planned.steps_per_epoch
-        outcome.last_step, outcome.total_steps = planned.first_step, planned.total_steps
-        self._planned = planned
+        outcome.known, outcome.plan, outcome.last_step = planned.known, planned.plan, planned.first_step
+        self._lasts(planned)
         self._member_ledger.begun(planned.plan.batch_size)
         self._check_disk(planned)
         if self._resumed is None:
@@ -176,13 +175,21 @@ class JobRecorder:
         if (again := self.outcome.last_step - other.next_step) > 0:
             self._go_back(other.next_step, again)
         assert self._planned is not None, "another plan follows a first one"
-        self._planned = replace(self._planned, known=other.known, plan=other.plan, first_step=other.next_step)
+        planned = replace(self._planned, known=other.known, plan=other.plan, first_step=other.next_step)
+        if (steps := other.run_steps) is not None:
+            planned = replace(planned, total_steps=steps.total_steps, epochs=steps.by_epoch)
+        self._lasts(planned)
         self._unbegun = other
         if other.num_lacking and (gone := (*other.turnover.lost, *other.turnover.left)):
             self.note(f"{', '.join(gone)} gone: too few are left to train")
         self._is_saved = False
         self._save_plan()
-        self._observer.planned(self._planned, None)
+        self._observer.planned(planned, None)
+
+    def _lasts(self, planned: cmd.Planned) -> None:
+        """Note what the run rests on, and how long it lasts by that."""
+        self._planned = planned
+        self.outcome.total_steps, self.outcome.steps_per_epoch = planned.total_steps, planned.epochs.latest
 
     def _follow(self) -> None:
         """Note that ranks play the other plan."""

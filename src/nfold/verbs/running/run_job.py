@@ -153,7 +153,8 @@ class Job:
                 # Outside of the session, which hears for itself: what is half built, or half removed, is not left so.
                 ending.enter_context(hearing(lambda: stops.put(None)))
             ending.enter_context(own_threads(self._source, self._options))
-            self._emulated = ending.enter_context(emulated_ranks(self._options, self._recorder.note, events))
+            path = self.folder.path if self.folder is not None else None
+            self._emulated = ending.enter_context(emulated_ranks(self._options, self._recorder.note, events, path))
             self._hosts = ending.enter_context(self._bring_hosts(events, lambda: not stops.empty()))
             if traffic := tell_traffic(self._source, self._options):
                 self._recorder.note(traffic)

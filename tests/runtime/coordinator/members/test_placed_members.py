@@ -4,53 +4,19 @@ What was trained is what one device trains on the same samples in the same order
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from coordinated import READY, failure, file, message, orders
-from coordinated import Job as Coordinated
-from harness import difference, plain_loop
-from nets import NUM_SAMPLES, images, program
+from living_hosts import Living, begun, lives, newcomer, notes, training
 from pretended import cluster
-from torch.utils.data import Subset
 
 from nfold.core import codec
-from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.job import JobSettings
 from nfold.core.options.host_range import HostRange
-from nfold.core.residency import PlacedData
-from nfold.core.text.cluster_file import LOCAL
 from nfold.errors import PlanError
-from nfold.node_data import local_data
-from nfold.planning.residency.node_inventory import Inventory
-from nfold.planning.residency.resident_order import placed_order
-from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.placing.living_data import check_hosts_stay
-from nfold.runtime.data.resident_samples import ResidentSamples
-from nfold.verbs.options.option_checks import Options
 from nfold.verbs.ranks.thread_ranks import threads_put_back
-from nfold.verbs.run_folder.folder import RunFolder
-from nfold.verbs.running.observer import NullObserver
-from nfold.verbs.running.run import Run, run_of
-from nfold.verbs.running.run_job import Job
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-class Told(NullObserver):
-    """Keeps what a user is told."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-        self.worlds: list[int] = []
-
-    def noted(self, text: str) -> None:
-        self.notes.append(text)
-
-    def planned(self, planned: Any, folder: Any) -> None:
-        self.worlds.append(planned.plan.world_size)
 
 
 @pytest.fixture(autouse=True)
@@ -59,74 +25,6 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("NFOLD_DATA", str(tmp_path / "data"))
     with threads_put_back():
         yield
-
-
-def machine(name: str) -> Node:
-    link = Channel(latency_s=0.0, bandwidth_bytes_per_s=1e9, origin="declared")
-    return Node(name=name, cores=1.0, memory_bytes=1 << 34, local=LOCAL, uplink=link, downlink=link)
-
-
-class Living:
-    """A run whose nodes hold the next so many samples each; its test leaves it when it has seen enough."""
-
-    def __init__(self, folder: Any, holds: dict[str, int], pinned: int = 0, least: int = 1, place: str = "waterfill"):
-        ends = [sum([*holds.values()][: index + 1]) for index in range(len(holds))]
-        parts = {name: range(end - held, end) for (name, held), end in zip(holds.items(), ends, strict=True)}
-        lives = local_data(lambda node: Subset(images(), parts[node]) if node in parts else None, pinned=pinned)
-        mine = replace(program("plain"), train_data=lives)
-        options = Options(workers=len(holds), steps=10**6, evaluate=False, measure=False, strategy="ring", place=place)
-        self.told, self.folder = Told(), RunFolder.create(folder / "run", "")
-        self.job = Job(mine, options, self.told, folder=self.folder, lockstep=True)
-        cluster = Cluster(nodes=tuple(map(machine, holds)))
-        self.job._settings = replace(
-            self.job._settings, cluster=cluster, nodes=tuple(holds), hosts=HostRange(least=least, most=4)
-        )
-        self._steps: Iterator[Any] = self.job.play()
-        self.step = 0
-
-    def train(self, steps: int = 1) -> None:
-        for _ in range(steps):
-            self.step = next(self._steps).step
-
-    def until_planned(self, count: int) -> int:
-        """Train until so many plans were made; return the ranks of the last one."""
-        while len(self.told.worlds) < count:
-            self.train()
-        return self.told.worlds[-1]
-
-    def until_noted(self, text: str) -> str:
-        while not any(text in note for note in self.told.notes):
-            self.train()
-        return next(note for note in self.told.notes if text in note)
-
-    def come(self, name: str) -> None:
-        """Let a host come, as a pool tells of one."""
-        self.session._events.put(ev.HostReady(machine(name)))
-
-    def leave(self, member: int) -> None:
-        self.session.release(member)
-
-    @property
-    def session(self) -> Any:
-        assert self.job.session is not None
-        return self.job.session
-
-    @property
-    def placed(self) -> PlacedData:
-        found = self.folder.placed()
-        assert found is not None
-        return found
-
-    def end(self) -> Run:
-        """Leave the loop, and hold what was learnt against one device's."""
-        self._steps.close()  # type: ignore[attr-defined]
-        ran, mine, runs = run_of(self.job), program("plain"), self.placed.runs
-        samples = ResidentSamples(runs, mine.batch_size, mine.seed)
-        assert difference(ran.state_dict(), plain_loop(mine, self.step, 0, samples=samples).state_dict()) <= 1e-9
-        for epoch in range(-(-self.step // samples.steps_per_epoch)):
-            order = placed_order(runs, mine.seed, epoch, mine.batch_size)
-            assert sorted(order.number) == [*range(NUM_SAMPLES)], "each sample once an epoch"
-        return ran
 
 
 def test_who_leaves_gives_its_samples_to_those_who_stay(tmp_path):
@@ -166,28 +64,6 @@ def test_a_sample_that_the_disk_loses_comes_again_while_the_run_goes_on(tmp_path
 # What is decided, without ranks
 
 
-def lives(held: int, **told: Any) -> Inventory:
-    return Inventory(**{"num_samples": held, "sample_bytes": 100.0, "num_pinned": 0, "digest": f"{told}"} | told)
-
-
-def begun(*inventories: Inventory, place: str | None = "waterfill") -> Coordinated:
-    """A job of nodes that hold what they say, and come and go."""
-    names = ("box", "box-2", "box-3")[: len(inventories)]
-    wishes = {"place": place, "hosts": HostRange(least=1, most=3)}
-    settings = JobSettings(workers=len(names), strategy="ring", nodes=names, cluster=cluster(*names), **wishes)
-    return Coordinated(settings, inventories=inventories)
-
-
-def training(*inventories: Inventory) -> Coordinated:
-    job = begun(*inventories)
-    job.until_training()
-    return job
-
-
-def notes(job: Coordinated) -> list[str]:
-    return [each.text for each in job.told if isinstance(each, cmd.Noted)]
-
-
 def test_hosts_of_data_that_stay_where_they_are_stay_too():
     for place in (None, "nothing"):
         job = begun(lives(50), lives(50, digest="others"), place=place)
@@ -212,6 +88,17 @@ def test_who_pins_samples_ends_the_run_when_it_is_to_leave():
     assert told.text == f"member 0 (on box, pid 100) is to leave, and {why}"
 
 
+def test_a_host_that_is_left_out_at_the_start_counts_as_one_that_is_there():
+    """All samples are pinned, and fewer than MIN train on them."""
+    job = begun(lives(50, num_pinned=50), lives(0), least=2, waits_s=60.0)
+    job.start()
+    job.all_reside()
+    assert "note: box-2 is left out: it holds no samples, and all samples of others are pinned" in notes(job)
+    for reply in ("abandoned", "finished"):
+        job.say(1, reply, usage=None, staleness={}, has_file=False)
+    assert job.coordinator._membership.num_lacking == 0
+
+
 def test_a_lost_host_whose_samples_nobody_has_ends_the_run():
     job = training(lives(50), lives(50, digest="others"))
     job.handle(ev.Left(1, "was killed by signal 9 (SIGKILL)"))
@@ -231,25 +118,12 @@ def test_nothing_is_made_ready_while_others_train_and_the_state_goes_through_a_f
     assert orders(job.handle(ev.StateTaken(b"header"))) == ["01 connect"]
 
 
-def newcomer(job: Coordinated, inventory: Inventory) -> list[cmd.Command]:
-    job.handle(ev.MemberStarted(2, replace(cluster().nodes[0], name="pi-9")))
-    job.say(2, "hello", host="there", pid=77)
-    return job.say(2, "ready", **READY | {"num_samples": inventory.num_samples, "inventory": codec.encode(inventory)})
-
-
 def test_who_comes_learns_the_numbers_of_all_samples_and_then_listens():
     job = training(lives(50), lives(50, digest="others"))
     assert orders(newcomer(job, lives(0))) == ["2 reside"]
     reside = message(job.told[-1:], "reside")
     assert (reside["first"], reside["total"], reside["key"]) == (100, 100, message(job.told, "reside")["key"])
     assert orders(job.say(2, "resides", schedule={}, costs=None)) == ["2 listen"]
-
-
-def test_who_brings_samples_that_the_run_does_not_know_is_not_let_in():
-    job = training(lives(50), lives(50, digest="others"))
-    refused, finish = newcomer(job, lives(5))
-    assert "pi-9 was not in the run when it began, and holds 5 samples" in refused.text
-    assert orders([finish]) == ["2 finish"]
 
 
 def test_a_lost_sample_is_asked_of_the_node_that_it_lived_on():

@@ -207,7 +207,7 @@ def test_another_terminal_gives_a_host_back_and_takes_one_more(tmp_path):
     assert ask("+1") is None, "nobody listens any more"
 
 
-PARTS = {"holder-0": range(40), "holder-1": range(40, 64)}
+PARTS = {"holder-0": range(40), "holder-1": range(40, 64), "bringer": range(64, 82)}
 PLACED = f"""
 import torch
 from torch import nn
@@ -217,7 +217,7 @@ PARTS = {PARTS}
 
 def samples():
     torch.manual_seed(3)
-    inputs, targets = torch.randn(64, 6, dtype=torch.float64), torch.randn(64, 2, dtype=torch.float64)
+    inputs, targets = torch.randn(82, 6, dtype=torch.float64), torch.randn(82, 2, dtype=torch.float64)
     return torch.utils.data.TensorDataset(inputs, targets)
 
 def program():
@@ -276,6 +276,21 @@ def test_a_host_comes_and_one_that_holds_samples_is_told_to_end(tmp_path, monkey
     run.guests["holder-1"].send_signal(signal.SIGTERM)
     run.until_noted("holder-1 has left: 2 ranks train")
     run.train(3)
+    run.end()
+
+
+@pytest.mark.exhaustive
+def test_a_host_brings_samples_and_leaves_them_to_the_others(tmp_path, monkeypatch):
+    monkeypatch.setenv("NFOLD_DATA", str(tmp_path / "data"))
+    run = PlacedOnHosts(tmp_path, steps=None)
+    run.train(2)
+    run.come("bringer")
+    run.until_noted("bringer brings 18 samples: they count from epoch")
+    run.until_noted("bringer has joined: 3 ranks train")
+    run.train(9)
+    run.guests["bringer"].send_signal(signal.SIGTERM)
+    run.until_noted("bringer has left: 2 ranks train")
+    run.train(9)
     run.end()
 
 

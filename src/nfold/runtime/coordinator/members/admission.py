@@ -124,7 +124,7 @@ class Admission:
             check_alike(standard.ready, Other(number, has_rank=False), ready)
             if standard.living is not None:
                 host, ranks = self._membership.member(number).host, self._membership.ranks
-                ready = standard.living.welcome(number, host, ready, ranks)
+                ready = standard.living.welcome(number, host, ready, ranks, standard.ready)
             check_same_recipe(standard.ready["batch_size"], standard.recipe, ready)
         except ProgramError as error:
             return self.refuse(number, str(error))

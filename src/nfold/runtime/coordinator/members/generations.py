@@ -60,6 +60,11 @@ class Generations:
         yield from self._requests.ask(ranks, {"do": "abandon"}, "abandoned")
         self._is_connected = False
 
+    def spare(self, ranks: tuple[int, ...]) -> Flow:
+        """Let ranks leave that a plan has no use for: hosts are not too few because of that."""
+        self._membership.spare(len(ranks))
+        yield from self.let_go(ranks)
+
     def let_go(self, ranks: tuple[int, ...]) -> Flow:
         """Let ranks leave the job; the others get new numbers, and what nobody but those who leave has of the state."""
         if ranks:

@@ -2,18 +2,22 @@
 
 all meet: who stays, leaves and comes ──> who comes is lent a few samples, and all are measured
    ──> samples are placed anew, with none on those who leave ──> they move ──> who trains on nothing is let go
+
+What newcomers bring is placed with the rest, and counts from the next epoch on. Where that cannot be it stays out.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from nfold.core.cluster import Cluster
 from nfold.core.job import JobSettings, Known
 from nfold.core.members import NOBODY, SpeedShift, Turnover
-from nfold.core.residency import PlacedData, SampleMove, Spans
-from nfold.core.text.units import duration, size
-from nfold.errors import ClusterError, PlanError
+from nfold.core.residency import PlacedData, PlacedRun, SampleMove, Spans, spans_of
+from nfold.core.text.units import count, duration, size
+from nfold.errors import ClusterError, PlanError, ProgramError
+from nfold.planning.choosing.early_checks import RunSteps, check_last_batch
+from nfold.planning.residency.model.spans import common
 from nfold.planning.residency.placed_chunks import check_least, check_whole_chunks
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, with_placed
@@ -22,6 +26,7 @@ from nfold.runtime.coordinator.members.generations import Generations
 from nfold.runtime.coordinator.members.membership import Membership
 from nfold.runtime.coordinator.members.planned_aside import plan_for
 from nfold.runtime.coordinator.placing.beside_training import needed_by
+from nfold.runtime.coordinator.placing.brought import first_counted, left_out, told_of
 from nfold.runtime.coordinator.placing.living_data import Gathered, LivingData
 from nfold.runtime.coordinator.placing.move_orders import move_orders, moved_of
 from nfold.runtime.coordinator.preparation import Preparation
@@ -39,6 +44,10 @@ class _Placement(NamedTuple):
     data: PlacedData
     known: Known
     """With the plan."""
+    run_steps: RunSteps
+    """Of the run from then on."""
+    brought: dict[int, Spans]
+    """What counts from a later epoch on and did not before, by the number of who has brought it."""
 
 
 class PlacedRegrouping:
@@ -92,24 +101,22 @@ class PlacedRegrouping:
         membership = self._membership
         newcomers, leavers = membership.newcomers, membership.leavers
         self._generations.enlist((*membership.ranks, *newcomers))
-        epoch = step // self._planning(before.cluster).run_steps(ready).steps_per_epoch
+        epoch = self._run_steps(before.cluster, ready, self._living.runs).by_epoch.epoch(step)
         gathered = self._living.gather(membership.ranks, leavers, step, epoch)
+        self._tell_missing(gathered)
         yield from self._generations.begin(len(membership.ranks))
         known = yield from self._measured(before, ready, gathered)
-        try:
-            placement = self._placement(gathered, leavers, known, ready, step)
-        except (PlanError, ClusterError) as error:
-            if not newcomers:
-                raise
-            self._requests.say(cmd.Noted(f"note: {self._named(newcomers)} cannot be used, and is let go: {error}"))
-            placement = self._placement(gathered, (*leavers, *newcomers), known, ready, step)
+        placement = self._agreed(gathered, leavers, newcomers, known, ready, step)
         self._requests.say(*(cmd.Noted(text) for text in placement.data.plan.sentences))
         yield from self._move(gathered, placement.data)
-        yield from self._begin(placement, gathered)
+        yield from self._begin(placement, gathered, leavers)
         turnover = self._membership.histories.told(self._turned(placement, before, turnover))
         self._living.data = replace(placement.data, members=self._living.data.members)  # only now is it so
+        self._need(placement.brought, gathered)
         self._requests.say(cmd.Placed(self._living.data))
-        self._requests.say(cmd.Replanned(placement.known, plan_of(placement.known), step, turnover, shifts=shifts))
+        planned = cmd.Replanned(placement.known, plan_of(placement.known), step, turnover, shifts=shifts)
+        lacking = membership.num_lacking
+        self._requests.say(replace(planned, num_lacking=lacking, run_steps=placement.run_steps))
         return placement.known, NO_BUILDS
 
     # Measuring
@@ -140,21 +147,64 @@ class PlacedRegrouping:
 
     # Placing
 
+    def _agreed(
+        self,
+        gathered: Gathered,
+        leavers: tuple[int, ...],
+        newcomers: tuple[int, ...],
+        known: Known,
+        ready: Ready,
+        step: int,
+    ) -> _Placement:
+        """Return a placement of all that is there; where that cannot be, one without what is brought, or who comes."""
+        if gathered.brought:
+            try:
+                placement = self._placement(gathered, leavers, known, ready, step)
+            except (PlanError, ClusterError, ProgramError) as error:
+                self._leave_out(gathered.brought, str(error))
+                gathered = gathered.without_brought
+            else:
+                self._tell_brought(placement, step)
+                return placement
+        try:
+            return self._placement(gathered, leavers, known, ready, step)
+        except (PlanError, ClusterError) as error:
+            if not newcomers:
+                raise
+            self._requests.say(cmd.Noted(f"note: {self._named(newcomers)} cannot be used, and is let go: {error}"))
+            return self._placement(gathered, (*leavers, *newcomers), known, ready, step)
+
     def _placement(
         self, gathered: Gathered, excluded: Collection[int], known: Known, ready: Ready, step: int
     ) -> _Placement:
-        """Return where the data are to live, and the plan for those who train then."""
+        """Return where the data are to live, and the plan for those who train then.
+
+        Raises:
+            PlanError: no plan trains on them so, or not before the run ends.
+            ClusterError: there is no room for them.
+            ProgramError: the program does not compute on the last batch of a longer epoch.
+        """
         planning = self._planning(known.cluster)
         facts = planning.facts(known.graph, known.profiles, known.cluster, ready)
-        data = self._living.placed_anew(gathered, excluded, facts, known, planning.run_steps(ready), step)
-        run = data.runs[-1]
+        before = planning.run_steps(with_placed(ready, self._living.runs))
+        data = self._living.placed_anew(gathered, excluded, facts, known, before, step)
+        run, run_steps = data.runs[-1], planning.run_steps(with_placed(ready, data.runs))
+        if gathered.brought:
+            if self._settings.steps is not None:  # it was begun without, and went on with that
+                raise PlanError(f"the run was asked for {count(self._settings.steps, 'step')} in all (--steps)")
+            if first_counted(before.by_epoch, step) >= before.by_epoch.begun(before.total_steps):
+                raise PlanError("no other epoch begins before the run ends")
+            check_last_batch(known.graph, run_steps)
         check_least(data.runs, ready["batch_size"], known.graph, ready["seed"])  # before anything has moved for it
         nodes = tuple(known.cluster.node(name) for name in run.nodes)
         known = replace(known, cluster=replace(known.cluster, nodes=nodes))
         chosen, notes = plan_for(self._settings_of(known.cluster), known, with_placed(ready, data.runs))
-        self._requests.say(*map(cmd.Noted, notes))
         check_whole_chunks(chosen, run)
-        return _Placement(data, replace(known, plan=chosen))
+        self._requests.say(*map(cmd.Noted, notes))
+        return _Placement(data, replace(known, plan=chosen), run_steps, gathered.brought)
+
+    def _run_steps(self, cluster: Cluster, ready: Ready, runs: Sequence[PlacedRun]) -> RunSteps:
+        return self._planning(cluster).run_steps(with_placed(ready, runs))
 
     def _planning(self, cluster: Cluster) -> JobPlanning:
         return JobPlanning(self._settings_of(cluster))
@@ -163,6 +213,29 @@ class PlacedRegrouping:
         """Return the settings of a rank for each node of a cluster."""
         names = tuple(node.name for node in cluster.nodes)
         return replace(self._settings, workers=len(names), servers=0, cluster=cluster, nodes=names)
+
+    # What newcomers bring
+
+    def _tell_brought(self, placement: _Placement, step: int) -> None:
+        told = told_of(self._living.data.members, placement.brought, step, placement.data.runs[-1], placement.run_steps)
+        self._requests.say(*map(cmd.Noted, told))
+
+    def _leave_out(self, spans: Mapping[int, Spans], why: str) -> None:
+        members = self._living.data.members
+        self._requests.say(*(cmd.Noted(left_out(members[number].node, each, why)) for number, each in spans.items()))
+
+    def _tell_missing(self, gathered: Gathered) -> None:
+        """Say which samples were to count in a later epoch, and will not."""
+        lived = enumerate(spans_of(self._living.data.members))
+        pairs = ((number, common((own,), gathered.missing)) for number, own in lived if own[0] < own[1])
+        self._leave_out({number: spans for number, spans in pairs if spans}, "they are gone before their first epoch")
+
+    def _need(self, brought: Collection[int], gathered: Gathered) -> None:
+        """Let the run be kept and end if a host leaves that has brought what may not leave it."""
+        came = [member for member, number in zip(gathered.members, gathered.numbers, strict=True) if number in brought]
+        for member, why in self._living.indispensable(came).items():
+            self._membership.need(member, why)
+            self._requests.say(cmd.Noted(f"note: if {self._host(member)} leaves, {why}"))
 
     # Moving
 
@@ -185,17 +258,21 @@ class PlacedRegrouping:
     ) -> Flow:
         run = (needed or self._living.data).runs[-1]
         kept = [needed_by(run, number) for number in gathered.numbers]
-        orders = move_orders(gathered.numbers, moves, kept, tuple(examples))
+        orders = move_orders(self._living.data.members, gathered.numbers, moves, kept, tuple(examples))
         return (yield from self._requests.collect(tuple(range(len(orders))), orders, "moved"))
 
     # The next generation
 
-    def _begin(self, placement: _Placement, gathered: Gathered) -> Flow:
+    def _begin(self, placement: _Placement, gathered: Gathered, leavers: Collection[int]) -> Flow:
         """Let those go who leave or train on nothing, and connect the others."""
-        run = placement.data.runs[-1]
-        idle = tuple(rank for rank, number in enumerate(gathered.numbers) if number not in run.members)
-        yield from self._generations.let_go(idle)
-        if idle:
+        run, membership = placement.data.runs[-1], self._membership
+        trains = {
+            each for each, number in zip(gathered.members, gathered.numbers, strict=True) if number in run.members
+        }
+        yield from self._generations.let_go(tuple(map(membership.ranks.index, leavers)))
+        idle = tuple(rank for rank, member in enumerate(membership.ranks) if member not in trains)
+        yield from self._generations.spare(idle)
+        if len(gathered.members) > len(trains):
             yield from self._generations.begin(len(run.members))
 
     @staticmethod

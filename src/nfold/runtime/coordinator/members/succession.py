@@ -20,6 +20,7 @@ from nfold.runtime.coordinator.members.membership import Membership
 from nfold.runtime.coordinator.members.placed_regrouping import PlacedRegrouping
 from nfold.runtime.coordinator.members.regrouping import Regrouping
 from nfold.runtime.coordinator.placing.beside_training import with_moves
+from nfold.runtime.coordinator.placing.brought import planned_from
 from nfold.runtime.coordinator.placing.living_data import LivingData
 from nfold.runtime.coordinator.progress import Progress
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
@@ -31,6 +32,7 @@ from nfold.runtime.coordinator.training import Training
 from nfold.runtime.failures.ranks_lost import RanksLost
 from nfold.runtime.measuring.reprobing import Reprobing
 from nfold.runtime.measuring.shifting_speeds import ShiftingSpeeds
+from nfold.runtime.measuring.slowness import ProbeSpacing
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,7 @@ class Succession:
         """
         self._living = living
         self._progress: Progress | None = None
-        self._speeds = ShiftingSpeeds()
+        self._speeds, self._spacing = ShiftingSpeeds(), ProbeSpacing()
         self._settings, self._planning, self._requests = settings, planning, requests
         self._membership, self._generations, self._regrouping = membership, generations, regrouping
         self._training, self._hand_over, self._protection = training, hand_over, protection
@@ -186,10 +188,12 @@ class Succession:
         placed = self._living.runs if self._living is not None else ()
         ready = with_placed(ready, placed)
         known, chosen, run_steps = beginning.known, plan_of(beginning.known), self._planning.run_steps(ready)
+        self._training.lasts(run_steps)
         ranks = tuple(range(chosen.world_size))
         orders = [cmd.Order((rank,), build, beginning.header) for rank, build in enumerate(beginning.builds)]
         orders = orders or build_orders(known, chosen, run_steps.total_steps, beginning.header, placed, ready["seed"])
-        orders = with_moves(orders, known, chosen, placed, beginning.next_step // run_steps.steps_per_epoch)
+        data = self._living.data if self._living is not None else None
+        orders = with_moves(orders, known, chosen, data, run_steps.by_epoch.epoch(beginning.next_step))
         self._protection.begin(chosen, known.cluster)
         orders = self._hand_over.with_sources(orders, self._protection.wishes)
         built = yield from self._requests.collect(ranks, orders, "built")
@@ -205,6 +209,7 @@ class Succession:
             *(cmd.Noted(f"note: {text}") for text in told),
         ]
         planning = self._planning.of(chosen)
+        from_step = planned_from(placed[-1], run_steps.by_epoch) if placed else 0
         replanning = Replanning(
             planning,
             known,
@@ -212,12 +217,13 @@ class Succession:
             price_s=2 * max(reply["seconds"] for reply in built.values()),
             is_wanted=self._settings.checkpoint_every != 0,
             speeds=self._speeds,
+            from_step=from_step,
         )
         expected_s = planning.expected_s(known, chosen, ready) if self._settings.measure else {}
         lookahead = self._regrouping.lookahead
         generation_end = GenerationEnd(replanning, self._membership, lookahead)
-        reprobing = Reprobing(chosen.nodes, known.cluster, expected_s)
-        progress = self._progress = Progress(ranks, chosen, beginning.next_step, run_steps.steps_per_epoch)
+        reprobing = Reprobing(chosen.nodes, known.cluster, expected_s, self._spacing, from_step)
+        progress = self._progress = Progress(ranks, chosen, beginning.next_step, run_steps.by_epoch)
         if lookahead is not None:
             notes += lookahead.begin(known, self._as_seen(ready))
         ended = yield from self._training.play(ranks, progress, reprobing, generation_end, notes)

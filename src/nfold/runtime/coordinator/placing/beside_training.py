@@ -10,12 +10,13 @@ from nfold.core import codec
 from nfold.core.cluster import Cluster
 from nfold.core.job import Known
 from nfold.core.plan import Plan
-from nfold.core.residency import PlacedRun, SampleMove, Spans
+from nfold.core.residency import PlacedData, PlacedRun, SampleMove, Spans
 from nfold.planning.residency.model.pieces import LINK_SHARE, piece_bytes_on
 from nfold.planning.residency.model.problem import links_of
 from nfold.planning.residency.model.spans import union
 from nfold.planning.residency.model.traffic import Links, Traffic, traffic_kind
 from nfold.runtime.control import commands as cmd
+from nfold.runtime.coordinator.placing.residing import brought_order
 from nfold.runtime.measuring.unsent_bytes import unsent_bytes
 
 QUIET_MESSAGES = 1.5
@@ -41,7 +42,7 @@ class Pace:
 
 
 def with_moves(
-    orders: Sequence[cmd.Order], known: Known, chosen: Plan, placed: Sequence[PlacedRun], epoch: int
+    orders: Sequence[cmd.Order], known: Known, chosen: Plan, data: PlacedData | None, epoch: int
 ) -> list[cmd.Order]:
     """Return the orders to build with what moves while those ranks train.
 
@@ -49,14 +50,15 @@ def with_moves(
         orders: one for each rank.
         known: machines, links as they are now.
         chosen: the plan.
-        placed: who trains on which samples; empty: all ranks read all.
+        data: who trains on which samples; None: all ranks read all.
         epoch: in which they begin.
     """
-    if not placed:
+    if data is None:
         return list(orders)
-    run = placed[-1]
+    run = data.runs[-1]
     moves = [move for move in run.moves if move.epoch is not None and move.epoch >= epoch]
     more = {"moves": [codec.encode(move) for move in moves], "members": list(run.members)}
+    more |= brought_order(data.members)
     found = []
     for rank, (order, pace) in enumerate(zip(orders, paces(known, chosen, run.members, moves), strict=True)):
         own = {"needed": needed_by(run, run.members[rank]), **asdict(pace)}

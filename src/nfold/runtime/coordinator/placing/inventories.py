@@ -108,12 +108,15 @@ def as_called(kept: PlacedData | None, found: Sequence[NodeData]) -> tuple[NodeD
     return tuple(found)
 
 
-def numbered(kept: PlacedData | None, found: Sequence[NodeData]) -> tuple[tuple[NodeData, ...], tuple[int, ...]]:
+def numbered(
+    kept: PlacedData | None, found: Sequence[NodeData], *, may_bring: bool = False
+) -> tuple[tuple[NodeData, ...], tuple[int, ...]]:
     """Return all members that a run has had, by number, and the number of each rank's.
 
     Args:
         kept: of the run so far; None: it begins.
         found: on each rank's node now.
+        may_bring: whether a node that the run does not know may have samples: it trains already.
 
     Raises:
         ProgramError: a node holds other data than when it came to the run, or brings new ones.
@@ -125,12 +128,13 @@ def numbered(kept: PlacedData | None, found: Sequence[NodeData]) -> tuple[tuple[
     for each in found:
         number = next((index for index, member in enumerate(members) if member.node == each.node), len(members))
         if number == len(members):
-            _check_new(each)
-            members.append(each)
-        elif replace(each, num_pinned=members[number].num_pinned) != members[number]:
+            if not may_bring:
+                _check_new(each)
+            members.append(replace(each, is_brought=each.num_samples > 0))
+        elif replace(members[number], num_pinned=each.num_pinned, is_brought=False) != each:
             _refuse_changed(members[number], each)
         else:
-            members[number] = each  # with what is pinned now
+            members[number] = replace(members[number], num_pinned=each.num_pinned)
         numbers.append(number)
     return tuple(members), tuple(numbers)
 
@@ -139,7 +143,7 @@ def _check_new(found: NodeData) -> None:
     if found.num_samples:
         raise ProgramError(
             f"{found.node} was not in the run when it began, and holds {count(found.num_samples, 'sample')}: the run "
-            "would be trained on other data. Let it hold none, or begin a new run."
+            "would be trained on other data. Let it join while the run trains, hold none, or begin a new run."
         )
 
 

@@ -1,13 +1,24 @@
 """Where the data of a run are when it goes on elsewhere: what has moved stays where it is, if its node is still there.
 
 Files of users are never removed, so who gave samples away can give them again. What was still on its way is where it
-came from.
+came from. What a host has brought that came later is needed by an epoch that has begun with it, and by no other: if its
+host is gone before, it is left out.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from nfold.core.residency import NodeData, PlacedData, PlacedRun, RankSamples, SampleMove, Spans, spans_of
+from nfold.core.residency import (
+    EpochSamples,
+    NodeData,
+    PlacedData,
+    PlacedRun,
+    RankSamples,
+    SampleMove,
+    Spans,
+    num_begun,
+    spans_of,
+)
 from nfold.core.text.units import count
 from nfold.errors import ClusterError
 from nfold.planning.residency.model.spans import common, joined, num_samples, union, without
@@ -36,7 +47,7 @@ def lists_at(kept: PlacedData, step: int, epoch: int, numbers: Sequence[int]) ->
         ClusterError: samples live on nodes that are not there any more.
     """
     held = held_at(kept, step, epoch, numbers)
-    _check_none_left(kept, held.left)
+    _check_none_left(kept, common(held.left, counted_at(kept, step, epoch)))
     return held.lists
 
 
@@ -61,8 +72,22 @@ def lists_beside_leavers(
     for number, spans in zip(going, held_at(kept, step, epoch, going).lists, strict=True):
         lists[number] = common(spans, left)
         left = without(left, spans)
-    _check_none_left(kept, left)
+    _check_none_left(kept, common(left, counted_at(kept, step, epoch)))
     return [lists[number] for number in numbers]
+
+
+def counted_at(kept: PlacedData, step: int, epoch: int) -> Spans:
+    """Return the samples of an epoch, ascending, as far as it is known before a step of it; see `lists_at`."""
+    for run in _in_force(kept, step):
+        return _samples_of(samples_in(run, epoch))
+    return ((0, num_begun(kept.members)),)
+
+
+def scheduled_at(kept: PlacedData, step: int) -> Spans:
+    """Return the samples of all later epochs, as was known before a step, ascending."""
+    for run in _in_force(kept, step):
+        return _samples_of(run.epochs[-1].by_rank)
+    return ((0, num_begun(kept.members)),)
 
 
 def pinned_first(lists: Sequence[Spans], pinned: Sequence[Spans]) -> list[Spans]:
@@ -72,17 +97,20 @@ def pinned_first(lists: Sequence[Spans], pinned: Sequence[Spans]) -> list[Spans]
 
 
 def held_at(kept: PlacedData, step: int, epoch: int, numbers: Sequence[int]) -> Held:
-    """Return which samples each rank holds, and which none does; see `lists_at`."""
-    assigned: dict[int, RankSamples] = {}
-    coming: dict[int, Spans] = {}
+    """Return which samples each rank holds, and which none does; see `lists_at`.
+
+    Those that ranks have brought are among them, whether they count yet or not.
+    """
+    assigned: dict[int, Spans] = {}
     for run in _in_force(kept, step):
-        assigned = dict(zip(run.members, samples_in(run, epoch), strict=True))
-        coming = {member: _coming(run.moves, member, epoch) for member in run.members}
+        assigned = {
+            member: without(spans, _coming(run.moves, member, epoch))
+            for member, spans in zip(run.members, _assigned(run, epoch), strict=True)
+        }
     lists: list[Spans] = []
-    left: Spans = ((0, spans_of(kept.members)[-1][1]),)
+    left = union([*scheduled_at(kept, step), *(span for number in numbers for span in _own(kept, number))])
     for number in numbers:
-        samples = assigned.get(number)
-        here = without((*samples.own, *samples.arriving), coming[number]) if samples else ()
+        here = assigned.get(number, ())
         lists.append(joined(here))
         left = without(left, here)
     for run in _in_force(kept, step):
@@ -141,8 +169,24 @@ def refuse_pinned_elsewhere(kept: PlacedData, members: Sequence[NodeData], pinne
             )
 
 
+def _assigned(run: PlacedRun, epoch: int) -> list[Spans]:
+    """Return what each rank of a placement has in an epoch, and what will be counted there that is not yet."""
+    now = samples_in(run, epoch)
+    counted = _samples_of(now)
+    later: Iterator[EpochSamples] = (each for each in run.epochs if each.from_epoch > epoch)
+    fuller = next((each.by_rank for each in later if without(_samples_of(each.by_rank), counted)), now)
+    return [
+        (*mine.own, *mine.arriving, *without((*then.own, *then.arriving), counted))
+        for mine, then in zip(now, fuller, strict=True)
+    ]
+
+
+def _samples_of(by_rank: Sequence[RankSamples]) -> Spans:
+    return union(span for rank in by_rank for span in (*rank.own, *rank.arriving))
+
+
 def _own(kept: PlacedData, number: int) -> Spans:
-    """Return the samples that lived on a member's node at first; a later one had none."""
+    """Return the samples that lived on a member's node when it came."""
     first, end = spans_of(kept.members)[number] if number < len(kept.members) else (0, 0)
     return ((first, end),) if end > first else ()
 

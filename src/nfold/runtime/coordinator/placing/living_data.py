@@ -6,22 +6,25 @@ from typing import Any
 
 from nfold.core import codec
 from nfold.core.job import JobSettings, Known
-from nfold.core.residency import NodeData, PlacedData, PlacedRun, SampleMove, Spans, spans_of
+from nfold.core.residency import NodeData, PlacedData, PlacedRun, SampleMove, Spans, num_begun, spans_of
 from nfold.core.text.units import count
 from nfold.errors import PlanError, ProgramError
 from nfold.planning.choosing.early_checks import RunSteps
 from nfold.planning.inputs.facts import Facts
 from nfold.planning.residency.best_place import place
-from nfold.planning.residency.model.spans import cut_last, num_samples, without
+from nfold.planning.residency.model.spans import common, cut_last, num_samples, union, without
 from nfold.planning.residency.model.traffic import traffic_kind
 from nfold.planning.residency.node_inventory import Inventory, SampleCosts
-from nfold.planning.residency.placed_run import placed_run
+from nfold.planning.residency.placed_run import counted_from, placed_run
 from nfold.planning.residency.resident_order import runs_before
+from nfold.runtime.coordinator.placing.brought import Run, check_brought, first_counted
 from nfold.runtime.coordinator.placing.inventories import members_of, numbered
 from nfold.runtime.coordinator.placing.kept_placement import (
+    counted_at,
     lists_beside_leavers,
     pinned_first,
     refuse_pinned_elsewhere,
+    scheduled_at,
 )
 from nfold.runtime.coordinator.placing.loans import LENT, pinned_of
 from nfold.runtime.coordinator.placing.question import question_of
@@ -56,6 +59,30 @@ class Gathered:
     """Of each among those that have held data."""
     lists: tuple[Spans, ...]
     """The samples of each."""
+    counted: Spans
+    """Those of the epoch under way."""
+    scheduled: Spans
+    """Those of later epochs, as far as that is settled."""
+
+    @property
+    def brought(self) -> dict[int, Spans]:
+        """What nobody has counted on yet, by the number of who holds it."""
+        pairs = ((number, without(spans, self.scheduled)) for number, spans in self._by_number)
+        return {number: spans for number, spans in pairs if spans}
+
+    @property
+    def missing(self) -> Spans:
+        """What was to count in later epochs, and is not there any more."""
+        return without(self.scheduled, union(span for _, spans in self._by_number for span in spans))
+
+    @property
+    def without_brought(self) -> "Gathered":
+        """The same without what nobody has counted on yet."""
+        return replace(self, lists=tuple(common(spans, self.scheduled) for spans in self.lists))
+
+    @property
+    def _by_number(self) -> list[tuple[int, Spans]]:
+        return list(zip(self.numbers, self.lists, strict=True))
 
 
 class LivingData:
@@ -68,6 +95,7 @@ class LivingData:
         numbers: Mapping[int, int],
         costs: Mapping[int, SampleCosts | None],
         deviation_bytes: float,
+        inventories: Mapping[str, Inventory],
     ) -> None:
         """Args:
         settings: of the job.
@@ -75,8 +103,10 @@ class LivingData:
         numbers: of the data's members, by the job's.
         costs: of moving, by the data's members; None: no sample was there to measure with.
         deviation_bytes: of a sample, from the mean.
+        inventories: of the nodes that are there.
         """
         self.data = data
+        self._inventories = dict(inventories)
         self._settings, self._numbers, self._deviation_bytes = settings, dict(numbers), deviation_bytes
         self._costs = dict(costs)
 
@@ -85,25 +115,32 @@ class LivingData:
         """Who trains on which samples, stretch by stretch."""
         return self.data.runs
 
-    def welcome(self, member: int, node: str, ready: dict[str, Any], ranks: Collection[int]) -> dict[str, Any]:
-        """Take in what lives on the node of a newcomer; return what it told, with the samples of all nodes.
+    def welcome(
+        self, member: int, node: str, ready: dict[str, Any], ranks: Collection[int], told: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Take in what lives on the node of a newcomer; return what it told, with the samples that the run began with.
 
         Args:
             member: the newcomer.
             node: its host.
             ready: what it told of the program.
             ranks: the members that train.
+            told: by these, of the program.
 
         Raises:
-            ProgramError: the run does not know the samples that live there, or the node has a rank already.
+            ProgramError: the run cannot count the samples that it brings, or the node has a rank already.
         """
-        found = members_of({node: codec.decode(Inventory, ready["inventory"])})
-        members, (number,) = numbered(self.data, found)
+        inventory = codec.decode(Inventory, ready["inventory"])
+        members, (number,) = numbered(self.data, members_of({node: inventory}), may_bring=True)
         if number in [self._numbers[rank] for rank in ranks]:
             raise ProgramError(f"{node} trains already, and what lives on a node is for one rank of it.")
+        own = spans_of(members)[number]
+        if members[number].is_brought and without((own,), scheduled_at(self.data, self.runs[-1].first_step + 1)):
+            run = Run(self._settings, told, self.data.members, self._inventories)
+            check_brought(node, inventory, ready, run)
         self.data = replace(self.data, members=members)
-        self._numbers[member] = number
-        return joined({**ready, "total": sum(each.num_samples for each in members)})
+        self._numbers[member], self._inventories[node] = number, inventory
+        return joined({**ready, "total": num_begun(members)})
 
     def resides(self, member: int, told: dict[str, Any]) -> None:
         """Take in what a newcomer told of moving samples, once it knows the numbers of its own."""
@@ -148,7 +185,9 @@ class LivingData:
         refuse_pinned_elsewhere(self.data, self.data.members, pinned)
         going = {self._numbers[member] for member in leavers}
         lists = lists_beside_leavers(self.data, step, epoch, numbers, going)
-        return Gathered(tuple(members), numbers, tuple(pinned_first(lists, [pinned[number] for number in numbers])))
+        lists = pinned_first(lists, [pinned[number] for number in numbers])
+        counted, scheduled = counted_at(self.data, step, epoch), scheduled_at(self.data, step)
+        return Gathered(tuple(members), numbers, tuple(lists), counted, scheduled)
 
     def loan(self, gathered: Gathered) -> tuple[list[Spans], tuple[SampleMove, ...]]:
         """Return what those who hold nothing are to look at, so that they can be timed, and the moves that bring it."""
@@ -182,7 +221,8 @@ class LivingData:
             ClusterError: there is no room for what some would take along.
             PlanError: the method has no answer.
         """
-        epoch, names = step // steps.steps_per_epoch, dict(zip(gathered.members, facts.nodes, strict=True))
+        epochs, names = steps.by_epoch, dict(zip(gathered.members, facts.nodes, strict=True))
+        epoch = epochs.epoch(step)
         problem = question_of(
             facts,
             [self.data.members[number] for number in gathered.numbers],
@@ -190,12 +230,15 @@ class LivingData:
             [self._costs.get(number) for number in gathered.numbers],
             self.data.sample_bytes,
             self._deviation_bytes,
-            epochs=max(1, -(-steps.total_steps // steps.steps_per_epoch) - epoch),
+            epochs=max(1, epochs.begun(steps.total_steps) - epoch),
             traffic=traffic_kind(self._settings.strategy),
             excluded=[names[member] for member in excluded],
         )
         plan = place(problem, self._method)
         run = placed_run(plan, gathered.numbers, first_step=step, first_epoch=epoch, sites=problem.sites)
+        if (first := first_counted(epochs, step)) > epoch:
+            later = [without(spans, gathered.counted) for spans in gathered.lists]
+            run = counted_from(run, union(span for spans in later for span in spans), first)
         run = replace(run, in_a_row=known.graph.least_chunk, has_moved=True)  # kept once it has
         return replace(self.data, runs=(*runs_before(self.data.runs, step), run), plan=plan)
 

@@ -4,16 +4,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nfold.core import codec
-from nfold.core.residency import SampleMove, Spans
+from nfold.core.residency import NodeData, SampleMove, Spans
 from nfold.runtime.control import commands as cmd
+from nfold.runtime.coordinator.placing.residing import brought_order
 
 
 def move_orders(
-    numbers: Sequence[int], moves: Sequence[SampleMove], needed: Sequence[Spans], examples: Sequence[Spans] = ()
+    members: Sequence[NodeData],
+    numbers: Sequence[int],
+    moves: Sequence[SampleMove],
+    needed: Sequence[Spans],
+    examples: Sequence[Spans] = (),
 ) -> list[cmd.Order]:
     """Return the orders to move samples before ranks train, one for each rank.
 
     Args:
+        members: all that the run has had.
         numbers: of the member that is each rank.
         moves: of all nodes.
         needed: what each rank keeps whatever has no room.
@@ -23,6 +29,7 @@ def move_orders(
         "do": "move",
         "members": list(numbers),
         "moves": [codec.encode(move) for move in moves],
+        **brought_order(members),
     }
     own = [{"needed": each, "examples": examples[rank] if examples else ()} for rank, each in enumerate(needed)]
     return [cmd.Order((rank,), {**order, **each}) for rank, each in enumerate(own)]

@@ -9,20 +9,22 @@ from typing import Any
 
 from nfold.core import codec
 from nfold.core.job import JobSettings, Known
-from nfold.core.residency import PlacedData, PlacedRun, SampleMove, Spans, spans_of
+from nfold.core.residency import PlacedData, PlacedRun, SampleMove, Spans, num_begun, spans_of
 from nfold.core.text.units import duration, size
 from nfold.errors import ClusterError, PlanError
 from nfold.planning.residency.best_place import place
-from nfold.planning.residency.model.spans import num_samples
+from nfold.planning.residency.epoch_steps import EpochSteps
+from nfold.planning.residency.model.spans import common, num_samples, union, without
 from nfold.planning.residency.model.traffic import traffic_kind
 from nfold.planning.residency.node_inventory import SampleCosts, data_key
 from nfold.planning.residency.placed_chunks import check_least
-from nfold.planning.residency.placed_run import placed_run
-from nfold.planning.residency.resident_order import runs_before
+from nfold.planning.residency.placed_run import counted_from, placed_run
+from nfold.planning.residency.resident_order import epoch_steps, runs_before
 from nfold.runtime.control import commands as cmd
-from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
+from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, with_placed
 from nfold.runtime.coordinator.members.generations import Generations
 from nfold.runtime.coordinator.placing.beside_training import needed_by
+from nfold.runtime.coordinator.placing.brought import first_counted, left_out
 from nfold.runtime.coordinator.placing.inventories import (
     as_called,
     check_settings,
@@ -33,10 +35,12 @@ from nfold.runtime.coordinator.placing.inventories import (
     why_pinned,
 )
 from nfold.runtime.coordinator.placing.kept_placement import (
+    counted_at,
     lists_at,
     pinned_first,
     refuse_pinned_elsewhere,
     repairs,
+    scheduled_at,
     stages,
 )
 from nfold.runtime.coordinator.placing.living_data import LivingData
@@ -89,6 +93,7 @@ class Placing:
         self._deviation_bytes = max(each.deviation_bytes for each in inventories.values())
         self._key = self._kept.key if self._kept else data_key(inventories, settings.run)
         self._found = tuple(self._members[number] for number in self._numbers)
+        self._inventories = {each.node: told for each, told in zip(found, inventories.values(), strict=True)}
         self._batch_size = ready[0]["batch_size"]
         if ready[0]["loaders"]:
             requests.say(cmd.Noted(NO_LOADERS))
@@ -114,7 +119,7 @@ class Placing:
         assert self.data is not None, "it is decided before anybody trains"
         numbers = dict(zip(members, self.runs[-1].members, strict=True))
         costs = dict(zip(self._numbers, self._costs, strict=True))
-        return LivingData(self._settings, self.data, numbers, costs, self._deviation_bytes)
+        return LivingData(self._settings, self.data, numbers, costs, self._deviation_bytes, self._inventories)
 
     @property
     def holders(self) -> tuple[int, ...]:
@@ -124,7 +129,7 @@ class Placing:
         return tuple(rank for rank, held in enumerate(counts) if held >= enough)
 
     def reside(self, ready: dict[int, Ready]) -> Flow:
-        """Tell each rank the numbers of its samples; return what ranks told, and what follows from all samples."""
+        """Tell each rank the numbers of its samples; return what ranks told, and how many the run began with."""
         orders = [
             cmd.Order((rank,), reside_order(self._settings, self._key, self._members, number, self._sample_bytes))
             for rank, number in enumerate(self._numbers)
@@ -132,7 +137,7 @@ class Placing:
         replies = yield from self._requests.collect(tuple(range(len(orders))), orders, "resides")
         costs = [replies[rank]["costs"] for rank in sorted(replies)]
         self._costs = [None if each is None else codec.decode(SampleCosts, each) for each in costs]
-        total = {"total": spans_of(self._members)[-1][1]}
+        total = {"total": num_begun(self._members)}
         return {rank: {**told, **replies[rank]["schedule"], **total} for rank, told in ready.items()}
 
     def leave_out(self, *, goes_on: bool) -> Flow:
@@ -151,7 +156,7 @@ class Placing:
             return None
         for rank in empty:
             self._requests.say(cmd.Noted(f"note: {self._nodes[rank]} is left out: it holds no samples, and {why}"))
-        yield from self._generations.let_go(tuple(empty))
+        yield from self._generations.spare(tuple(empty))
         stay = [rank for rank in range(len(self._nodes)) if rank not in empty]
         self._nodes = tuple(self._nodes[rank] for rank in stay)
         self._numbers = tuple(self._numbers[rank] for rank in stay)
@@ -208,9 +213,9 @@ class Placing:
 
     def _placed_anew(self, known: Known, ready: Ready, planning: JobPlanning) -> PlacedData:
         facts = planning.facts(known.graph, known.profiles, known.cluster, ready)
-        run_steps = planning.run_steps(ready)
-        epoch = self._first_step // run_steps.steps_per_epoch
-        epochs = -(-run_steps.total_steps // run_steps.steps_per_epoch) - epoch
+        run_steps = planning.run_steps(with_placed(ready, self._kept.runs if self._kept else ()))
+        epoch = run_steps.by_epoch.epoch(self._first_step)
+        epochs = run_steps.by_epoch.begun(run_steps.total_steps) - epoch
         lists = self._lists
         traffic = traffic_kind(self._settings.strategy)
         problem = question_of(
@@ -225,6 +230,10 @@ class Placing:
         )
         plan = place(problem, self._method)
         run = placed_run(plan, self._numbers, first_step=self._first_step, first_epoch=epoch, sites=problem.sites)
+        first = first_counted(run_steps.by_epoch, self._first_step)
+        if self._kept is not None and first > epoch:
+            held, counted = [span for spans in lists for span in spans], counted_at(self._kept, self._first_step, epoch)
+            run = counted_from(run, without(union(held), counted), first)
         run = replace(run, in_a_row=known.graph.least_chunk)
         if self._kept is not None:
             run = replace(run, moves=(*repairs(self._kept, lists, self._numbers), *run.moves))
@@ -240,21 +249,27 @@ class Placing:
             return [((first, end),) if end > first else () for first, end in spans_of(self._members)]
         pinned = pinned_of(self._members)
         refuse_pinned_elsewhere(self._kept, self._members, pinned)
-        lists = lists_at(self._kept, self._first_step, self._first_step // begun.steps_per_epoch, self._numbers)
-        return pinned_first(lists, [pinned[number] for number in self._numbers])
+        steps = epoch_steps(self._kept.runs, begun.batch_size)
+        lists = lists_at(self._kept, self._first_step, steps.epoch(self._first_step), self._numbers)
+        scheduled = scheduled_at(self._kept, self._first_step)
+        for node, spans in zip(self._nodes, lists, strict=True):
+            if stays_out := without(spans, scheduled):
+                self._requests.say(cmd.Noted(left_out(node, stays_out, "they did not when the run was kept")))
+        counted = [common(spans, scheduled) for spans in lists]
+        return pinned_first(counted, [pinned[number] for number in self._numbers])
 
     @property
     def _method(self) -> Any:
         return self._settings.place or "nothing"
 
-    def move(self, steps_per_epoch: int) -> Flow:
+    def move(self, epochs: EpochSteps) -> Flow:
         """Let samples move that must be there before training; then let those go who train on nothing.
 
         Args:
-            steps_per_epoch: of the run.
+            epochs: of the run.
         """
         run = self.runs[-1]
-        epoch = self._first_step // steps_per_epoch
+        epoch = epochs.epoch(self._first_step)
         before = [move for move in run.moves if move.epoch is None or move.epoch < epoch]
         moves = tuple(move for move in before if {move.source, move.target} <= {*self._numbers})  # others have left
         if moves:
@@ -268,7 +283,7 @@ class Placing:
             self._requests.say(moved, cmd.Prepared(MOVING))
         idle = tuple(rank for rank, number in enumerate(self._numbers) if number not in run.members)
         if idle:
-            yield from self._generations.let_go(idle)
+            yield from self._generations.spare(idle)
             yield from self._generations.begin(len(run.members))
 
     def _move(self, moves: Sequence[SampleMove], examples: Sequence[Spans] = ()) -> Flow:
@@ -281,7 +296,7 @@ class Placing:
         everyone = tuple(range(len(self._numbers)))
         runs = self.runs or (self._kept.runs if self._kept else ())
         needed = [needed_by(runs[-1], number) if runs else () for number in self._numbers]
-        orders = move_orders(self._numbers, moves, needed, examples)
+        orders = move_orders(self._members, self._numbers, moves, needed, examples)
         return (yield from self._requests.collect(everyone, orders, "moved"))
 
 

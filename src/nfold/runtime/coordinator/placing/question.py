@@ -52,7 +52,7 @@ def question_of(
         replace(
             facts.cluster.node(name),
             num_samples=num_samples(spans),
-            num_pinned=data.num_pinned,
+            num_pinned=min(data.num_pinned, num_samples(spans)),
             sample_bytes=max(1, round(sample_bytes)),
             samples_per_s=None,
             storage_bytes=safe_bytes(facts.cluster.node(name).storage_bytes, spans, sample_bytes, deviation_bytes),

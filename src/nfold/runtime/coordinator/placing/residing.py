@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nfold.core.job import JobSettings
-from nfold.core.residency import NodeData, spans_of
+from nfold.core.residency import NodeData, num_begun, spans_of
 
 
 def reside_order(
@@ -23,6 +23,7 @@ def reside_order(
     return {
         "do": "reside",
         "total": spans[-1][1],
+        **brought_order(members),
         "key": key,
         "steps": settings.steps,
         "measure": settings.place not in (None, "nothing"),
@@ -31,6 +32,13 @@ def reside_order(
         "first": spans[number][0],
         "most_bytes": _room_bytes(settings, members[number], sample_bytes),
     }
+
+
+def brought_order(members: Sequence[NodeData]) -> dict[str, Any]:
+    """Return the part of orders to move that says which numbers mean what nodes have brought, and not what began."""
+    lived = zip(members, spans_of(members), strict=True)
+    brought = [[*span, member.digest] for member, span in lived if member.is_brought]
+    return {"num_begun": num_begun(members), "brought": brought}
 
 
 def _room_bytes(settings: JobSettings, member: NodeData, sample_bytes: float) -> int | None:

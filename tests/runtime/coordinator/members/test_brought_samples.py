@@ -1,0 +1,118 @@
+"""Hosts that come later with samples of their own: these count from the next epoch on, or it is said why not."""
+
+from typing import Any
+
+import pytest
+from coordinated import message, orders
+from living_hosts import Living, begun, lives, newcomer, training
+
+from nfold.core import codec
+from nfold.core.options.averages import Averages
+from nfold.core.residency import PlacedData
+from nfold.errors import PlanError
+from nfold.planning.residency.epoch_steps import EpochSteps
+from nfold.planning.residency.node_inventory import keys_of
+from nfold.runtime.coordinator.placing.brought import first_counted
+from nfold.runtime.coordinator.placing.living_data import LivingData
+from nfold.verbs.ranks.thread_ranks import threads_put_back
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    """Samples that come are kept in a folder of the test."""
+    monkeypatch.setenv("NFOLD_DATA", str(tmp_path / "data"))
+    with threads_put_back():
+        yield
+
+
+def test_what_a_host_brings_that_comes_later_counts_from_the_next_epoch_on(tmp_path):
+    run = Living(tmp_path, {"pi": 18, "desk": 14}, {"new": 12})
+    run.train(3)
+    run.come("new")
+    assert run.until_planned(2) == 3
+    epoch = run.placed.runs[-1].epochs[-1].from_epoch
+    note = run.until_noted("new brings 12 samples")
+    assert note.startswith(
+        f"new brings 12 samples: they count from epoch {epoch + 1} on, which has 44 samples in 3 steps; the run has "
+    )
+    assert [(member.node, member.is_brought) for member in run.placed.members][-1] == ("new", True)
+    run.train(7)
+    assert run.job.outcome.total_steps == 2 * epoch + 3 * (10**5 - epoch)
+    run.leave(2)  # what it brought stays with the others
+    assert run.until_planned(3) == 2
+    run.train(4)
+    run.end(longer_from=epoch)
+
+
+@pytest.mark.parametrize("same", [pytest.param(True, marks=pytest.mark.exhaustive), False])
+def test_a_run_goes_on_with_what_was_brought_though_its_host_is_gone(tmp_path, same):
+    run = Living(tmp_path, {"pi": 18, "desk": 14}, {"new": 12})
+    run.train(1)
+    run.come("new")
+    run.until_planned(2)
+    epoch = run.placed.runs[-1].epochs[-1].from_epoch
+    run.train(5)
+    run.leave(2)
+    run.until_planned(3)
+    run.train(2)
+    run.go_on("pi", "desk", same=same)
+    run.train(3)
+    run.end(longer_from=epoch)
+
+
+def test_who_is_below_min_trains_again_once_somebody_is_back_whether_it_is_of_use_or_not(tmp_path, monkeypatch):
+    """Neither what it brings can be placed, nor it."""
+    placed_anew = LivingData.placed_anew
+
+    def refusing(living: Any, gathered: Any, excluded: Any, *rest: Any) -> PlacedData:
+        if len(gathered.members) - len(excluded) > 1:
+            raise PlanError("they compute nothing" if gathered.brought else "it has no room")
+        return placed_anew(living, gathered, excluded, *rest)
+
+    run = Living(tmp_path, {"pi": 24, "desk": 8}, {"new": 12}, least=2)
+    run.train(1)
+    monkeypatch.setattr(LivingData, "placed_anew", refusing)
+    run.told.alone = lambda: run.come("new")
+    run.leave(1)
+    assert run.until_planned(3) == 1
+    assert "note: 12 samples of new do not count: they compute nothing" in run.told.notes
+    assert "note: new cannot be used, and is let go: it has no room" in run.told.notes
+    run.train(2)
+    run.end()
+
+
+def test_an_epoch_under_way_keeps_its_samples_and_so_does_the_first_one():
+    assert [first_counted(EpochSteps.even(4), step) for step in (0, 3, 4, 5)] == [1, 1, 1, 2]
+
+
+OTHERS = {"first_pass": {"samples": 4, "outputs": []}}
+
+
+@pytest.mark.parametrize(
+    ("brings", "wishes", "ready", "told", "says"),
+    [
+        ({}, {"steps": 90}, {}, {}, "which would make epochs longer, and the run was asked for 90 steps in all"),
+        ({}, {}, {"has_scheduler": True}, {}, "and Program(scheduler=...) was made for the steps that there are now"),
+        ({}, {}, {"averages": codec.encode(Averages(kind="swa", every="epoch"))}, {}, "counts epochs of the steps"),
+        ({"keys": keys_of({"a.jpg": "1"})}, {}, {}, {}, "they are named files, while those of the others are items"),
+        ({}, {}, {}, {"first_pass": None}, "the program computes nothing from them"),
+        ({}, {}, {}, OTHERS, "the model calls other modules with them than with those of the others"),
+        ({"digest": "others"}, {}, {}, {}, "box-2 and pi-9 both hold the same 5 samples, as far as a few of them tell"),
+    ],
+)
+def test_who_brings_samples_that_the_run_cannot_count_is_not_let_in(brings, wishes, ready, told, says):
+    job = begun(lives(50), lives(50, digest="others"), **wishes)
+    job.ready |= ready
+    job.until_training()
+    refused, finish = newcomer(job, lives(5, **brings), **ready | told)
+    assert refused.text.startswith("note: member 2 (on pi-9, pid 77) is not let in: ")
+    assert says in refused.text
+    assert orders([finish]) == ["2 finish"]
+
+
+def test_who_brings_samples_is_told_numbers_of_their_own():
+    job = training(lives(50), lives(50, digest="others"))
+    assert orders(newcomer(job, lives(5, digest="mine"))) == ["2 reside"]
+    reside = message(job.told[-1:], "reside")
+    assert (reside["first"], reside["total"], reside["num_begun"]) == (100, 105, 100)
+    assert reside["brought"] == [[100, 105, "mine"]]

@@ -1,0 +1,208 @@
+"""Who stays in a replicated plan goes on with its model while others come, leave and are lost, to the same result."""
+
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from elastic import CHUNKS, Elastic
+from harness import CPU, difference, graph_of, make_plan, plain_loop, play, read_checkpoint
+from nets import adamw, program
+from torch import nn
+
+from nfold.core.options.averages import Averages
+from nfold.planning.scheduling.rank_schedules import rank_schedules
+from nfold.program import Program
+from nfold.runtime.rank.rank_of_generation import Rank
+from nfold.runtime.step.built_model import KeptModel, Part
+from nfold.runtime.step.replica import Replica
+from nfold.transport.generations.no_way import alone
+from nfold.verbs.ranks.thread_ranks import threads_put_back
+from nfold.verbs.running.run import Run
+
+STATE = (0, 3)
+DECAY = 0.8
+TRAINED = ("2.weight", "2.bias", "4.weight", "4.bias")
+
+
+@pytest.fixture(autouse=True)
+def threads():
+    with threads_put_back():
+        yield
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """The models that each member trained, one for each of its generations."""
+    found, begin = defaultdict(list), Rank._do_build
+
+    def note(self, order, header):
+        begin(self, order, header)
+        found[self._process.member].append(self._replica.built)
+
+    monkeypatch.setattr(Rank, "_do_build", note)
+    return found
+
+
+def rich(**more: Any) -> Program:
+    """Batch norm, a frozen layer, a schedule, clipping and averages, with an optimizer that keeps two tensors each."""
+
+    def model() -> nn.Module:
+        first = nn.Linear(128, 9).requires_grad_(False)
+        return nn.Sequential(nn.Flatten(), first, nn.BatchNorm1d(9), nn.Tanh(), nn.Linear(9, 4)).double()
+
+    return replace(
+        program("plain", adamw),
+        model=model,
+        clip_norm=0.1,
+        scheduler=lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9),
+        averages=Averages(decay=DECAY),
+        **more,
+    )
+
+
+def averaged(steps: int) -> dict[str, torch.Tensor]:
+    """The average of one device's weights after each of so many steps."""
+    found: dict[str, torch.Tensor] = {}
+    for step in range(1, steps + 1):
+        now = plain_loop(rich(), step, CHUNKS).state_dict()
+        old = found or now
+        found = {name: DECAY * old[name] + (1 - DECAY) * now[name] if name in TRAINED else now[name] for name in now}
+    return found
+
+
+def join_and_leave(source: Program, folder: Any, **wishes: Any) -> tuple[Elastic, Run]:
+    """Let a third come to two and the first one leave; return the run and its end."""
+    run = Elastic(source, folder, may_lose=True, **wishes)
+    run.train(5)
+    run.session.request()
+    run.until_planned(2)
+    run.train(3)
+    run.session.release(0)
+    run.until_planned(3)
+    run.train(3)
+    return run, run.end()
+
+
+@pytest.mark.parametrize("protect", ["auto", pytest.param("off", marks=pytest.mark.exhaustive)])
+def test_who_stays_trains_the_same_tensors_and_the_result_is_one_devices(tmp_path, trained, protect):
+    run, ended = join_and_leave(rich(), tmp_path / "run", protect=protect)
+    assert [len(trained[member]) for member in range(3)] == [2, 3, 2]
+    for member, built in trained.items():
+        assert len(set(map(id, built))) == 1, f"member {member} built anew"
+    assert difference(ended.state_dict(), plain_loop(rich(), run.step, CHUNKS).state_dict()) <= 1e-9
+    assert difference(ended.average_state_dict(), averaged(run.step)) <= 1e-9
+
+
+class Saying(nn.Linear):
+    """Says something beside its tensors, which may be other on each rank."""
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"version": 2}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        pass
+
+
+def test_a_model_of_which_ranks_may_differ_is_built_anew(tmp_path, trained):
+    saying = replace(program("plain"), model=lambda: nn.Sequential(nn.Flatten(), Saying(128, 4)).double())
+    join_and_leave(saying, tmp_path / "run")
+    assert [len(set(map(id, trained[member]))) for member in range(3)] == [2, 3, 2]
+
+
+@pytest.mark.parametrize("lost", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
+def test_who_is_lost_while_somebody_comes_takes_nothing_along(tmp_path, monkeypatch, trained, lost):
+    """One of those who stay, or the newcomer itself, in the moment in which the newcomer builds."""
+    begin, armed = Rank._do_build, []
+
+    def lose(self, order, header):
+        if armed and self._process.member == 2:
+            armed.pop()()
+        begin(self, order, header)
+
+    monkeypatch.setattr(Rank, "_do_build", lose)
+    run = Elastic(rich(), tmp_path / "run", may_lose=True)
+    run.train(5)
+    armed.append(lambda: run.cut_off(lost))
+    run.session.request()
+    run.until_planned(3)
+    run.train(4)
+    weights = run.end().state_dict()
+    assert not armed
+    assert difference(weights, plain_loop(rich(), run.step, CHUNKS).state_dict()) <= 1e-9
+    assert sum(event.steps_again or 0 for event in run.folder.events()) == 0
+
+
+def built_for(mine: Program, strategy: str, workers: int, kept: KeptModel, state: Any, **wishes: Any) -> Replica:
+    """What the first rank of a plan builds, or goes on with."""
+    graph = wishes.pop("graph", None) or graph_of(mine)
+    plan = make_plan(mine, graph, strategy, workers, 0, wishes.pop("chunks", CHUNKS))
+    own = rank_schedules(plan, graph)[0]
+    checkpoint = wishes.pop("checkpoint", None)
+    built = kept.take(Part.of(0, mine, graph, plan, own), state, checkpoint)
+    given = (0, mine, mine.train_data(), graph, plan, own, alone(0, plan.world_size))
+    return Replica(*given, device=CPU, last_step=9, built=built, checkpoint=checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "workers", "chunks", "state", "stays"),
+    [
+        ("ring", 3, CHUNKS, STATE, True),
+        ("ring", 3, CHUNKS, (1, 3), False),
+        ("ring", 3, CHUNKS, None, False),
+        ("ring", 3, 6, STATE, False),
+        ("ps", 3, CHUNKS, STATE, False),
+        ("pipeline", 2, CHUNKS, STATE, False),
+        ("single", 1, CHUNKS, STATE, False),
+    ],
+)
+def test_another_part_or_another_state_builds_anew(strategy, workers, chunks, state, stays):
+    mine, kept = program("plain"), KeptModel()
+    graph = graph_of(mine)
+    first = built_for(mine, "ring", 2, kept, None, graph=graph)
+    first.close()
+    kept.keep(first.built, STATE)
+    second = built_for(mine, strategy, workers, kept, state, graph=graph, chunks=chunks)
+    second.close()
+    assert (second.built is first.built) == stays
+    assert kept.take(first.built.part, STATE, None) is None, "it is trained now, or is gone"
+
+
+def test_a_closed_rank_leaves_nothing_on_the_model_that_is_kept():
+    mine, kept = program("residual"), KeptModel()
+    graph = graph_of(mine)
+    hooks = []
+    for _ in range(3):
+        replica = built_for(mine, "ring", 2, kept, STATE, graph=graph)
+        model = replica.model
+        hooks.append(
+            sum(len(each._post_accumulate_grad_hooks or ()) for each in model.parameters())
+            + sum(len(each._forward_hooks) + len(each._forward_pre_hooks) for each in model.modules())
+        )
+        replica.close()
+        kept.keep(replica.built, STATE)
+    assert hooks[0] == hooks[1] == hooks[2] > 0
+
+
+def test_what_was_built_before_it_was_needed_takes_all_of_the_state():
+    mine, kept, graph = rich(), KeptModel(), graph_of(rich())
+    played = play(mine, graph, make_plan(mine, graph, "ring", 2, 0, CHUNKS), 3)
+    assert played.checkpoint is not None
+    checkpoint = read_checkpoint(played.checkpoint)
+    new = built_for(mine, "ring", 2, kept, None, graph=graph)
+    new.close()
+    kept.keep(new.built, None)
+    later = built_for(mine, "ring", 3, kept, STATE, graph=graph, checkpoint=checkpoint)
+    anew = built_for(mine, "ring", 3, kept, STATE, graph=graph, checkpoint=checkpoint)
+    assert later.built is new.built is not anew.built
+    one, other = (each.held(is_checked=False) for each in (later, anew))
+    assert [part.described for part in one.parts] == [part.described for part in other.parts]
+    assert any(part.name.startswith("average.") for part in one.parts)
+    for part, same in zip((*one.parts, *one.rest), (*other.parts, *other.rest), strict=True):
+        assert torch.equal(part.values, same.values), part.name
+    updaters = (*later.built.updaters.values(), *anew.built.updaters.values())
+    (rate,) = {group["lr"] for each in updaters for group in each._optimizer.param_groups}
+    assert rate == pytest.approx(1e-3 * 0.9**3)
+    later.close()
+    anew.close()
