@@ -142,9 +142,17 @@ class Job:
             assert member == members[-1] or told == []
         return told
 
-    def finish(self, rank: int, sent: Arrived | None = None) -> list[cmd.Command]:
+    def deliver(self, rank: int, sent: Arrived | None = None) -> list[cmd.Command]:
         usage = RankUsage(rank=rank, node="box", role="worker", peak_rss_bytes=1, cpu_s=1.0, wall_s=1.0)
-        return self.say(rank, "finished", sent, usage=codec.encode(usage), staleness={})
+        return self.say(rank, "delivered", sent, usage=codec.encode(usage), staleness={})
+
+    def finish(self, rank: int, sent: Arrived | None = None) -> list[cmd.Command]:
+        """Let a rank deliver what the run ends with; once all have, they leave. Return what the last one brought."""
+        commands = self.deliver(rank, sent)
+        staying = [each for each in commands if isinstance(each, cmd.Send) and each.message["do"] == "finish"]
+        for member in staying[0].members if staying else ():
+            commands = self.say(member, "finished")
+        return commands
 
     def profiled(self) -> list[cmd.Command]:
         profile = profile_of(GRAPH)

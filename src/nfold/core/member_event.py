@@ -26,7 +26,7 @@ class MemberEvent:
     step: int
     """From which on the others train with it, or without it; the first is 1."""
     ranks: int
-    """That train from there on."""
+    """That train from there on; 0: no step followed."""
     pause_s: float
     """In which nobody trained."""
     steps_again: int = 0
@@ -54,6 +54,8 @@ class MemberEvent:
             return (
                 f"{self.name}: it gets {self.share} from step {self.step} on, after a pause of {seconds(self.pause_s)}"
             )
+        if not self.ranks:
+            return f"{self.name}, and no step followed"
         again = f", {count(self.steps_again, 'step')} of them for the second time" if self.steps_again else ""
         again += f", from {self.again_from}" if self.again_from else ""
         return (

@@ -107,7 +107,7 @@ def test_ranks_wait_until_it_is_known_whether_an_evaluation_is_the_best():
     assert job.say(0, "model", file("model")) == []
     assert orders(job.say(1, "model"))[:2] == ["KeepBest", "01 until 8"]
     job.all_step(4, 5, 6, 7, step_s=0.01)
-    assert evaluate(job, 0.6) == ["Evaluated", "01 finish"], "of the last step it is waited for, too"
+    assert evaluate(job, 0.6) == ["Evaluated", "01 deliver"], "of the last step it is waited for, too"
 
 
 def test_the_best_model_of_the_last_evaluation_comes_before_the_end():
@@ -120,7 +120,7 @@ def test_the_best_model_of_the_last_evaluation_comes_before_the_end():
     job.all_step(4, 5, 6, 7, step_s=0.01)
     assert evaluate(job, 0.4) == ["Evaluated", "01 model"]
     job.say(0, "model", file("model"))
-    assert orders(job.say(1, "model")) == ["KeepBest", "01 finish"]
+    assert orders(job.say(1, "model")) == ["KeepBest", "01 deliver"]
 
 
 def test_an_evaluation_that_may_be_the_best_has_a_checkpoint_before_it():

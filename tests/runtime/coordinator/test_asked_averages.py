@@ -36,7 +36,7 @@ def test_averages_are_evaluated_once_there_are_some_and_kept_before_the_end():
     first, last = told(job, "evaluate")
     assert first["averaged_tag"] is None
     assert len({first["tag"], last["tag"], last["averaged_tag"]}) == 3
-    assert [text for text in orders(job.told) if "average" in text or "finish" in text] == ["01 average", "01 finish"]
+    assert [text for text in orders(job.told) if "average" in text or "deliver" in text] == ["01 average", "01 deliver"]
 
     (evaluated,) = evaluate(job, test_loss=0.5, averaged_test_loss=0.25)
     assert evaluated.metrics == {"test_loss": 0.5, "averaged_test_loss": 0.25}
@@ -47,7 +47,7 @@ def test_averages_are_evaluated_once_there_are_some_and_kept_before_the_end():
 def test_a_run_that_ends_before_its_averages_begin_asks_for_none():
     job = job_with(Averages(start_step=8))
     job.all_step(*range(8), step_s=0.01)
-    assert told(job, "finish")
+    assert told(job, "deliver")
     assert not told(job, "average")
 
 

@@ -50,7 +50,7 @@ def test_a_job_of_two_ranks_from_start_to_end():
     assert job.say(1, "checkpoint") == []
     assert job.say(0, "checkpoint", file("state")) == [cmd.KeepCheckpoint(4, file("state"))]
     assert orders(job.all_step(4, 5)) == ["StepDone", "StepDone", "01 until 8", "01 checkpoint"]
-    assert orders(job.all_step(6, 7)) == ["StepDone", "StepDone", "01 finish"]
+    assert orders(job.all_step(6, 7)) == ["StepDone", "StepDone", "01 deliver"]
     job.say(0, "checkpoint", file("end"))
     assert job.say(1, "checkpoint") == [cmd.KeepCheckpoint(8, file("end"))]
     assert job.finish(1) == []
@@ -458,7 +458,7 @@ def test_a_checkpoint_is_kept_only_when_all_ranks_have_given_their_part():
 def test_checkpoints_come_when_they_are_due_and_at_the_end(every, expected):
     job = Job(JobSettings(workers=1, strategy="single", steps=7, checkpoint_every=every))
     commands, step, found = job.until_training(), 0, []
-    while not any("finish" in text for text in orders(commands)):
+    while not any("deliver" in text for text in orders(commands)):
         stop = 0
         for command in commands:
             if isinstance(command, cmd.Send) and command.message["do"] == "until":
@@ -500,7 +500,7 @@ def test_in_lockstep_ranks_wait_for_the_caller_after_the_last_step_too():
     assert orders(job.handle(ev.CheckpointWanted())) == ["01 checkpoint"]
     job.say(0, "checkpoint", file("x"))
     assert orders(job.say(1, "checkpoint")) == ["KeepCheckpoint"]
-    assert orders(job.handle(ev.Continue())) == ["01 finish"]
+    assert orders(job.handle(ev.Continue())) == ["01 deliver"]
 
 
 def test_slow_reductions_have_the_links_probed_before_any_further_step():

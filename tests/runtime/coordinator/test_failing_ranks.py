@@ -39,7 +39,7 @@ def phases() -> dict[str, Any]:
         "build": Job.until_planned,
         "train": Job.until_training,
         "checkpoint": trained,
-        "finish": finishing,
+        "deliver": finishing,
     }
 
 
@@ -155,11 +155,13 @@ def test_a_rank_that_nobody_hears_is_told_of_once_as_silent():
     assert job.handle(ev.ClockTick(11.0, {0: 11.0, 1: 0.0})) == []
 
 
-def test_a_rank_that_has_finished_is_not_waited_for():
+def test_a_rank_that_has_delivered_and_falls_silent_is_no_loss():
     job = Job()
-    phases()["finish"](job)
+    phases()["deliver"](job)
     job.finish(1)
-    assert [job.handle(ev.ClockTick(float(now), {0: float(now), 1: 0.0})) for now in range(100)] == [[]] * 100
+    heard = [job.handle(ev.ClockTick(float(now), {0: float(now), 1: 0.0})) for now in range(100)]
+    assert ["SetTimer" in orders(each) for each in heard] == [False] * 100
+    assert orders(job.finish(0, file("model"))) == ["Finished"]
 
 
 @pytest.mark.parametrize("phase", list(phases()))
@@ -209,5 +211,6 @@ def test_a_rank_that_is_lost_while_another_has_finished_is_a_loss():
     job.until_training()
     job.all_step(0)
     job.finish(1)
-    error = failure(job.handle(ev.Left(0, "was killed by signal 9 (SIGKILL)")))
+    assert job.handle(ev.Left(0, "was killed by signal 9 (SIGKILL)")) == [cmd.SetTimer(POSTMORTEM_S)]
+    error = failure(job.handle(ev.TimedOut()))
     assert str(error).startswith("rank 0 (on host-0, pid 100) was killed by signal 9")

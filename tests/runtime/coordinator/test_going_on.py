@@ -22,7 +22,7 @@ def test_an_interrupt_lets_the_granted_steps_end_and_keeps_a_checkpoint():
     assert orders(job.until_training()) == ["01 until 4"]
     assert orders(job.handle(ev.Interrupted())) == ["01 hold"]
     assert orders(job.all_step(0, 1)) == ["StepDone", "StepDone"]
-    assert orders(job.all_step(2, 3)) == ["StepDone", "StepDone", "01 checkpoint", "01 finish"]
+    assert orders(job.all_step(2, 3)) == ["StepDone", "StepDone", "01 checkpoint", "01 deliver"]
     assert job.all_say("holding", step=4) == [], "they were at their ends before they heard of it"
     job.say(0, "checkpoint", file("kept"))
     assert job.say(1, "checkpoint") == [cmd.KeepCheckpoint(4, file("kept"))]
@@ -39,7 +39,7 @@ def test_an_interrupt_stops_ranks_after_the_step_that_the_foremost_has_begun():
     job.all_step(4)
     assert job.say(0, "holding", step=7) == []
     assert orders(job.say(1, "holding", step=6)) == ["01 until 7"]
-    assert orders(job.all_step(5, 6)) == ["StepDone", "StepDone", "01 checkpoint", "01 finish"]
+    assert orders(job.all_step(5, 6)) == ["StepDone", "StepDone", "01 checkpoint", "01 deliver"]
     job.say(0, "checkpoint", file("kept"))
     assert job.say(1, "checkpoint") == [cmd.KeepCheckpoint(7, file("kept"))]
 
@@ -49,7 +49,7 @@ def test_ranks_that_have_begun_nothing_when_they_hear_of_an_interrupt_stop_where
     job.ready = READY | {"num_samples": 10_000}
     job.until_training()
     job.handle(ev.Interrupted())
-    assert orders(job.all_say("holding", step=0)) == ["01 until 5", "01 checkpoint", "01 finish"]
+    assert orders(job.all_say("holding", step=0)) == ["01 until 5", "01 checkpoint", "01 deliver"]
 
 
 def test_who_presses_ctrl_c_sees_at_once_that_it_was_heard():
@@ -65,22 +65,22 @@ def test_an_interrupt_between_granted_steps_ends_at_once():
     job.until_training()
     job.handle(ev.Continue())
     job.all_step(0)
-    assert orders(job.handle(ev.Interrupted())) == ["01 checkpoint", "01 finish"]
+    assert orders(job.handle(ev.Interrupted())) == ["01 checkpoint", "01 deliver"]
 
 
 def test_without_checkpoints_an_interrupt_keeps_none():
     job = Job(JobSettings(workers=2, strategy="ring", lockstep=True, checkpoint_every=0))
     job.until_training()
-    assert orders(job.handle(ev.Interrupted())) == ["01 finish"]
+    assert orders(job.handle(ev.Interrupted())) == ["01 deliver"]
 
 
 def test_an_interrupt_waits_for_what_was_ordered():
     job = Job()
     job.until_training()
     job.handle(ev.Interrupted())
-    assert "01 finish" not in orders(job.all_step(0, 1, 2, 3)), "the checkpoint of step 4 is still to come"
+    assert "01 deliver" not in orders(job.all_step(0, 1, 2, 3)), "the checkpoint of step 4 is still to come"
     job.say(0, "checkpoint", file("x"))
-    assert orders(job.say(1, "checkpoint")) == ["KeepCheckpoint", "01 checkpoint", "01 finish"]
+    assert orders(job.say(1, "checkpoint")) == ["KeepCheckpoint", "01 checkpoint", "01 deliver"]
 
 
 def test_a_rank_that_asks_for_a_part_of_the_checkpoint_is_sent_it():
@@ -198,4 +198,4 @@ def test_an_evaluation_that_was_due_when_the_run_ended_is_done_first(is_evaluate
 
 def test_a_job_that_is_complete_only_finishes():
     job = Job(known=known(), first_step=8)
-    assert orders(job.until_training()) == ["01 finish"]
+    assert orders(job.until_training()) == ["01 deliver"]

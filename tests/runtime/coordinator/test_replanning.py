@@ -167,7 +167,7 @@ def test_all_stop_at_one_step_and_the_next_generation_begins_there(going_over):
     assert orders(job.say(0, "checkpoint", file("epoch"), has_file=True)) == ["KeepCheckpoint", "01 holdings"]
     assert orders(job.hold(0, 1)) == ["Replanned", "1 abandon"]
     assert orders(job.say(1, "abandoned")) == ["1 finish"]
-    assert orders(job.finish(1)) == ["0 connect"]
+    assert orders(job.say(1, "finished")) == ["0 connect"]
     (build,) = job.say(0, "connected")
     assert (build.members, build.message["do"]) == ((0,), "build")
     assert StateHeader(build.blob).facts["step"] == 4
@@ -184,10 +184,10 @@ def test_what_the_user_wants_between_two_generations_is_done_by_the_next(going_o
     assert job.handle(ev.Interrupted(by_manager=True)) == []
     job.hold(0, 1)
     job.say(1, "abandoned")
-    job.finish(1)
+    job.say(1, "finished")
     assert job.handle(ev.TimeUp(3.0)) == []
     job.say(0, "connected")
-    assert orders(job.say(0, "built", kept={}, notes=[], seconds=1.0)) == ["0 checkpoint", "0 finish"]
+    assert orders(job.say(0, "built", kept={}, notes=[], seconds=1.0)) == ["0 checkpoint", "0 deliver"]
 
 
 def test_a_run_that_is_stopped_does_not_go_over(going_over):
@@ -196,7 +196,7 @@ def test_a_run_that_is_stopped_does_not_go_over(going_over):
     job.all_step(1, 2, 3)
     job.say(1, "checkpoint", has_file=False)
     told = job.say(0, "checkpoint", file("epoch"), has_file=True)
-    assert orders(told) == ["KeepCheckpoint", "01 checkpoint", "01 finish"]
+    assert orders(told) == ["KeepCheckpoint", "01 checkpoint", "01 deliver"]
 
 
 def test_ranks_that_may_go_on_for_long_are_held(monkeypatch):
@@ -218,4 +218,4 @@ def test_a_program_that_no_checkpoint_brings_back_keeps_its_plan(going_over):
     told = job.say(0, "checkpoint", file("epoch"), has_file=True, unkept="it has a secret")
     assert orders(told) == ["Unkept", "01 until 6"]
     assert orders(job.all_step(4, 5))[-1] == "01 until 8"
-    assert orders(job.all_step(6, 7))[-1] == "01 finish"
+    assert orders(job.all_step(6, 7))[-1] == "01 deliver"

@@ -51,7 +51,7 @@ def test_a_run_whose_time_is_over_ends_after_the_step_under_way_with_a_checkpoin
     job.say(0, "holding", step=2)
     assert orders(job.say(1, "holding", step=1)) == ["01 until 2"]
     job.steps(0, 1)
-    assert orders(job.steps(1, 1)) == ["StepDone", "01 checkpoint", "01 finish"]
+    assert orders(job.steps(1, 1)) == ["StepDone", "01 checkpoint", "01 deliver"]
     job.say(0, "checkpoint", file("state"))
     assert job.say(1, "checkpoint") == [cmd.KeepCheckpoint(2, file("state"))]
     job.finish(1)

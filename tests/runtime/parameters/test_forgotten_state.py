@@ -125,4 +125,4 @@ def test_a_run_goes_on_without_checkpoints_that_nobody_could_go_on_from():
     job.say(0, "checkpoint", file("state"), unkept="it holds slow")
     assert job.say(1, "checkpoint") == [cmd.Unkept(4, file("state"), "it holds slow")]
     later = [*orders(job.all_step(4, 5)), *orders(job.all_step(6, 7))]
-    assert [each for each in later if each != "StepDone"] == ["01 until 8", "01 finish"]
+    assert [each for each in later if each != "StepDone"] == ["01 until 8", "01 deliver"]

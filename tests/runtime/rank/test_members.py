@@ -138,7 +138,7 @@ def test_those_who_stay_go_on_when_a_member_is_lost(members):
     for told in these.hear((0, 2), "failed").values():
         assert (told["is_echo"], told["doing"]) == (True, "training")
     these.tell((0, 2), {"do": "checkpoint", "tag": 9, "evaluates": False})  # of a generation that is over
-    these.tell((0, 2), {"do": "finish", "tag": 10})  # too: who is left goes on
+    these.tell((0, 2), {"do": "deliver", "tag": 10})  # too: who is left goes on
     these.begin((2, 0), a_plan(these, 2, "ring", 0))
     these.train((2, 0), 3)
     assert difference(these.weights(), one_device("plain", 5)) <= 1e-9

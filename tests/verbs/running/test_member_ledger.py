@@ -149,3 +149,16 @@ def test_what_a_node_gets():
     whole, cut = plan_of(**WHOLE), plan_of(A=(0, 0, 0, 0), B=(0, 1, 1, 1))
     assert [share_of(name, whole) for name in "abc"] == ["3 of 4 chunks", "1 of 4 chunks", "none of 4 chunks"]
     assert share_of("b", cut) == "38 % of the cells"
+
+
+def test_hosts_that_are_lost_while_nobody_trains_have_a_row_each_though_no_step_follows():
+    ledger = MemberLedger(lambda: 0.0, lambda: 0.0)
+    ledger.begun(12)
+    ledger.changed(cmd.Departed(Turnover(lost=("b",), steps_again=2), 6))
+    ledger.changed(cmd.Departed(Turnover(left=("c",)), 6))
+    rows = ledger.unfollowed()
+    assert [(row.kind, row.who, row.ranks, row.steps_again) for row in rows] == [
+        ("loss", "b", 0, 2),
+        ("leave", "c", 0, 0),
+    ]
+    assert rows[0].told == "b is lost, and no step followed"

@@ -97,10 +97,10 @@ def _answer(question: Facts, nodes: Sequence[Node]) -> _Answer:
     try:
         return _Answer(facts=facts, chosen=plan_as_asked(facts))
     except (PlanError, ClusterError) as error:
-        return _Answer(facts=facts, refused=_refusal(error))
+        return _Answer(facts=facts, refused=refusal_of(error))
 
 
-def _refusal(error: NfoldError) -> str:
+def refusal_of(error: NfoldError) -> str:
     """Say why nothing can run: where memory is too small, of what needs the least of it."""
     rejected = error.rejected if isinstance(error, NothingRuns) else ()
     needs = {

@@ -136,6 +136,15 @@ class Replanned:
 
 
 @dataclass(frozen=True, slots=True)
+class Departed:
+    """Members have gone, and nobody trains: there is no plan for those who are left, or no step is left to be done."""
+
+    turnover: Turnover
+    next_step: int
+    """Counts from 0."""
+
+
+@dataclass(frozen=True, slots=True)
 class StateRead:
     """All ranks of a generation have the state that they go on from."""
 
@@ -161,6 +170,8 @@ class PlanAside:
     """Who may come in addition."""
     hosts: tuple[str, ...]
     """Of stayers and newcomers; empty: all share one."""
+    are_stranded: bool = False
+    """Whether there is no plan for those who stay alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +328,7 @@ ToShell = (
     | Placed
     | Moved
     | Replanned
+    | Departed
     | StateRead
     | PlanAside
     | TakeState

@@ -9,7 +9,7 @@ from nfold.runtime.control.channel import ChannelClosed, ControlChannel, Message
 from nfold.runtime.control.halting import Allowance
 from nfold.runtime.control.returning_channel import Describe, ReturningChannel
 
-_GATHERS = frozenset({"checkpoint", "evaluate", "model", "average", "hand", "protect", "finish"})
+_GATHERS = frozenset({"checkpoint", "evaluate", "model", "average", "hand", "keep", "protect", "deliver"})
 """Orders that all ranks of a generation obey together, and that a rank alone would never come back from."""
 
 

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING
 
 from nfold.core.job import JobSettings, Known
 from nfold.core.members import Member
-from nfold.core.options.averages import averaged
-from nfold.core.options.best_model import BestSoFar, check_keep
+from nfold.core.options.best_model import BestSoFar
 from nfold.errors import NfoldError, PlanError
 from nfold.planning.choosing.early_checks import check_last_batch
 from nfold.runtime.control import commands as cmd
@@ -40,7 +39,7 @@ from nfold.runtime.coordinator.plan_trials import try_all
 from nfold.runtime.coordinator.preparation import Preparation
 from nfold.runtime.coordinator.rank_requests import OF_STEPS, Flow, RankRequests
 from nfold.runtime.coordinator.same_on_all_ranks import Other, check_own_data, has_own_data
-from nfold.runtime.coordinator.same_program import averages_of, check_same_program, recipe_of
+from nfold.runtime.coordinator.same_program import averages_of, check_wishes, recipe_of
 from nfold.runtime.coordinator.states.hand_over import HandOver
 from nfold.runtime.coordinator.states.protection import Protection
 from nfold.runtime.coordinator.steering import Steering
@@ -159,7 +158,9 @@ class Coordinator:
             self._hurt.discard(said.member)
         if kind == "failed" and self._membership.take(ms.MemberFailed(said.member)) is Decision.FAIL:
             self._postmortem.failed(rank, said.message)
-        elif kind == "finished" and self._postmortem.is_finishing:
+        elif kind == "delivered":
+            self._membership.take(ms.MemberDelivered(said.member))
+        elif kind == "finished":
             self._membership.take(ms.MemberFinished(said.member))
             self._postmortem.excuse((rank,))  # it may leave before the others have finished
         if self._postmortem.open:
@@ -179,7 +180,9 @@ class Coordinator:
             return self._turn(self._admission.see_off(left))
         if self._membership.take(ms.MemberLeft(left.member)) is Decision.FAIL:
             self._postmortem.left(rank, left.status)
-        return self._examine(left) if self._postmortem.open else [cmd.LetGo(left.member)]
+        if self._postmortem.open:
+            return self._examine(left)
+        return [cmd.LetGo(left.member), *self._advance(ev.Received(rank, {"is": "finished"}))]
 
     def _turn(self, commands: list[cmd.ToShell]) -> list[cmd.ToShell]:
         """Let what is under way notice that members have changed."""
@@ -202,14 +205,15 @@ class Coordinator:
         return [self._to_members(each) if isinstance(each, cmd.Order) else each for each in commands]
 
     def _to_members(self, order: cmd.Order) -> cmd.ToShell:
-        return cmd.Send(tuple(self._membership.ranks[rank] for rank in order.ranks), order.message, order.blob)
+        members = self._membership.addressed(order.ranks, is_last=order.message["do"] == "finish")
+        return cmd.Send(members, order.message, order.blob)
 
     def _ranks_of(self, members: Iterable[int]) -> tuple[int, ...]:
         return tuple(rank for number in members if (rank := self._membership.rank_of(number)) is not None)
 
     def _tick(self, tick: ev.ClockTick) -> list[cmd.ToShell]:
         commands = self._watch(tick) or self._watch_network(tick) or self._lookahead.tick(tick.now_s)
-        return commands or (self._advance(tick) if self._membership.num_lacking else [])
+        return commands or (self._advance(tick) if self._membership.num_lacking or self._lookahead.is_stranded else [])
 
     def _watch(self, tick: ev.ClockTick) -> list[cmd.ToShell]:
         """Say which ranks have fallen silent, and give up those that stay so."""
@@ -223,6 +227,8 @@ class Coordinator:
         for number in news.lost:
             if self._membership.take(ms.MemberFailed(number)) is Decision.FAIL:
                 self._postmortem.silent(self._membership.ranks.index(number), lost_s)
+            else:
+                return self._advance(ev.Received(self._membership.ranks.index(number), {"is": "finished"}))
         commands: list[cmd.ToShell] = [cmd.Noted(note) for note in notes]
         return commands + (self._examine(tick) if self._postmortem.open else [])
 
@@ -258,10 +264,9 @@ class Coordinator:
 
     def _go_on_without(self, lost: set[int]) -> list[cmd.ToShell]:
         """Let the ranks that are left begin a generation from what was kept last."""
-        hosts = tuple(self._membership.member(number).host for number in sorted(lost))
+        before, hosts = self._membership.ranks, tuple(self._membership.member(each).host for each in sorted(lost))
         for number, host in zip(sorted(lost), hosts, strict=True):
-            self._membership.histories.gone(host, self._postmortem.status(self._membership.ranks.index(number)))
-        before = self._membership.ranks
+            self._membership.histories.gone(host, self._postmortem.status(before.index(number)))
         self._membership.lose(lost)
         self._postmortem.forget()
         self._looks_left = MOST_LOOKS
@@ -282,12 +287,7 @@ class Coordinator:
             ready = yield from placing.reside(ready)
         facts = self._preparation.check_ready(ready)
         recipe = recipe_of(facts)
-        if self._settings.kept is not None:
-            has_test, evaluates = bool(facts["has_test"]), self._settings.evaluate
-            metrics = [*facts["metrics"], *(map(averaged, facts["metrics"]) if averages_of(facts) else ())]
-            check_keep(self._settings.kept, metrics, has_test=has_test, evaluates=evaluates)
-        if self._settings.begun is not None:
-            check_same_program(self._settings.begun, facts["batch_size"], recipe)
+        check_wishes(self._settings, facts, recipe)
         if self._settings.trials:
             return (yield from try_all(self._settings, self._cores, self._requests, self._generations, facts))
         if placing is not None:

@@ -3,14 +3,14 @@
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from nfold.errors import RunError
+from nfold.errors import InternalError, RunError
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.failures.first_cause import Postmortem
 
 Flow = Generator[list[cmd.Command], ev.Event, Any]
 
-OF_STEPS = frozenset({"steps", "snapshot", "evaluated", "checkpoint", "model", "average"})
+OF_STEPS = frozenset({"steps", "snapshot", "evaluated", "checkpoint", "model", "average", "delivered"})
 """What ranks tell while they train, and between steps."""
 
 
@@ -58,6 +58,26 @@ class RankRequests:
             RunError: as `collect`.
         """
         return (yield from self.collect(ranks, [cmd.Order(ranks, message, blob)], reply))
+
+    def collect_file(self, ranks: tuple[int, ...], orders: Sequence[cmd.Order], reply: str) -> Flow:
+        """Send orders and return the file that one of these ranks sends before its reply; all are waited for.
+
+        Raises:
+            InternalError: none has sent one.
+        """
+        commands, self._unsaid, self.late = [*self._unsaid, *orders], [], []
+        self._postmortem.ordered(orders[0].message["do"])
+        left, file = set(ranks), None
+        while left:
+            event = yield commands
+            commands = []
+            self.postpone(event)
+            if isinstance(event, ev.Received) and event.message["is"] == reply:
+                left.discard(event.rank)
+                file = event.file or file
+        if file is None:
+            raise InternalError(f"no rank has sent a file with {reply!r}")
+        return file
 
     def collect(self, ranks: tuple[int, ...], orders: Sequence[cmd.Order], reply: str) -> Flow:
         """Send orders and return the reply of each of these ranks.

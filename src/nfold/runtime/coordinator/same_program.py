@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nfold.core import codec
-from nfold.core.job import Begun, Recipe
-from nfold.core.options.averages import Averages
+from nfold.core.job import Begun, JobSettings, Recipe
+from nfold.core.options.averages import Averages, averaged
+from nfold.core.options.best_model import check_keep
 from nfold.errors import ProgramError
 from nfold.runtime.control import commands as cmd
 
@@ -28,6 +29,20 @@ def recipe_of(ready: dict[str, Any]) -> Recipe:
 def averages_of(ready: dict[str, Any]) -> Averages | None:
     """Return the averages of weights that the program asks for, from a rank's reply."""
     return codec.decode(Averages, ready["averages"]) if ready["averages"] else None
+
+
+def check_wishes(settings: JobSettings, ready: dict[str, Any], recipe: Recipe) -> None:
+    """Refuse a best model by a metric that the program does not have, and to go on with another program.
+
+    Raises:
+        PlanError: with the metrics that it has.
+        ProgramError: as `check_same_program`.
+    """
+    if settings.kept is not None:
+        metrics = [*ready["metrics"], *(map(averaged, ready["metrics"]) if averages_of(ready) else ())]
+        check_keep(settings.kept, metrics, has_test=bool(ready["has_test"]), evaluates=settings.evaluate)
+    if settings.begun is not None:
+        check_same_program(settings.begun, ready["batch_size"], recipe)
 
 
 def check_same_program(begun: Begun, batch_size: int, recipe: Recipe) -> None:

@@ -38,6 +38,7 @@ Step = (
     | cmd.Placed
     | cmd.Moved
     | cmd.Replanned
+    | cmd.Departed
     | cmd.StateRead
     | cmd.TrainingBegins
     | cmd.StepDone
@@ -196,9 +197,12 @@ class Session:
         """Where another plan follows, let nobody wait for an order to build until that is written down."""
         told = [*self._unwritten, *commands]
         plans = [each for each in told if isinstance(each, cmd.Replanned)]
-        is_due = any(isinstance(each, cmd.Failed | cmd.Finished) or _is_order(each, "build") for each in told)
+        have_gone = any(isinstance(each, cmd.Departed) for each in told)
+        is_due = have_gone or any(
+            isinstance(each, cmd.Failed | cmd.Finished) or _is_order(each, "build") for each in told
+        )
         self._unwritten = [] if is_due else plans
-        if not plans:
+        if not plans and not have_gone:
             return commands
         told = [each for each in told if is_due or not isinstance(each, cmd.Replanned)]
         return sorted(told, key=lambda each: not _is_order(each))

@@ -1,23 +1,24 @@
 """What the ranks of a generation do from its first step on, and what is due between steps. Pure.
 
-until k ── evaluate, checkpoint, best model ── until .. ──> average, finish
+until k ── evaluate, checkpoint, best model ── until .. ──> average, deliver ── all is here ──> finish
                                                     └─────> hold the state for the generation that follows
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from nfold.core import codec
 from nfold.core.job import JobSettings
+from nfold.core.members import Turnover
 from nfold.core.options.averages import Averages, is_averaged
 from nfold.core.options.best_model import BestSoFar
-from nfold.core.text.units import count, seconds
-from nfold.core.trace import RankUsage
+from nfold.core.text.units import count
 from nfold.planning.choosing.early_checks import RunSteps
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.control.halting import Halting
+from nfold.runtime.coordinator.delivery import Delivery
 from nfold.runtime.coordinator.members.generation_end import GenerationEnd
+from nfold.runtime.coordinator.members.host_wait import HostWait
 from nfold.runtime.coordinator.progress import Progress
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.replanning import plan_of
@@ -25,16 +26,18 @@ from nfold.runtime.coordinator.states.hand_over import HandOver
 from nfold.runtime.coordinator.states.protection import Protection
 from nfold.runtime.coordinator.steering import Steering
 from nfold.runtime.failures.first_cause import Postmortem
+from nfold.runtime.failures.ranks_lost import RanksLost
 from nfold.runtime.measuring.reprobing import Reprobing
-
-if TYPE_CHECKING:
-    from nfold.runtime.control.spool import Arrived
 
 STOPPING = "stopping after the step under way; press Ctrl-C again to stop now"
 
 
 class Training:
-    """The steps of a run, whatever generations play them."""
+    """The steps of a run, whatever generations play them.
+
+    Attributes:
+        host_wait: the time for which nobody trains for want of hosts.
+    """
 
     def __init__(
         self,
@@ -73,8 +76,7 @@ class Training:
         self._ordered_model: dict[str, Any] = {}
         """Facts of the last best model that ranks were asked for."""
         self._gathers = 0
-        self._short_since_s: float | None = None
-        """When it was first seen that too few ranks are left."""
+        self.host_wait = HostWait(settings.waits_s, settings.hosts)
         self._keeps_while_waiting = False
         self._interrupted = self._time_is_up = self._is_terminated = False
 
@@ -120,11 +122,10 @@ class Training:
             is_held = is_ending or halting.is_open or reprobing.is_open or self._waits_for_best(progress)
             if generation_end.num_lacking:
                 is_held = True
-            else:
-                self._short_since_s = None
             if stop > granted and not is_held:
                 commands.append(cmd.Order(ranks, {"do": "until", "step": stop}))
                 granted = stop
+                self.host_wait.end()
                 commands += self._orders_at(granted, ranks, progress)
                 continue
             commands += self._steering.hand_out(progress.done, granted, is_waiting=bool(progress.pending))
@@ -136,7 +137,8 @@ class Training:
             commands = []
             commands += self._hear_wish(event, granted, ranks, progress)
             if isinstance(event, ev.ClockTick):
-                commands += self._wait_for_others(event.now_s, generation_end.num_lacking)
+                if generation_end.num_lacking:
+                    commands += self._wait_for_others(event.now_s, generation_end.num_lacking)
                 if self._keeps_while_waiting and not halting.is_open and self._may_keep(progress):
                     commands.append(self._keeping(granted, ranks, progress))  # nobody else has it
                     self._keeps_while_waiting = False
@@ -165,9 +167,9 @@ class Training:
         if self._has_averages(granted):
             progress.pending.append((granted, "average", set(ranks)))
             commands.append(cmd.Order(ranks, {"do": "average", "tag": self._next_tag()}))
-        commands.append(cmd.Order(ranks, {"do": "finish", "tag": self._next_tag()}))
-        self._postmortem.ordered("finish")
-        return (yield from self._finish(ranks, progress, commands))
+        commands.append(cmd.Order(ranks, {"do": "deliver", "tag": self._next_tag()}))
+        self._postmortem.ordered("deliver")
+        return (yield from self._finish(ranks, progress, generation_end, commands))
 
     def _hear_wish(
         self, event: ev.Event, granted: int, ranks: tuple[int, ...], progress: Progress
@@ -183,16 +185,13 @@ class Training:
 
     def _wait_for_others(self, now_s: float, num_lacking: int) -> list[cmd.Command]:
         """Say that too few ranks are left, and end the run in order when none has come for long."""
-        if self._short_since_s is None:
-            self._short_since_s = now_s
-            lacking, limit = count(num_lacking, "host"), seconds(self._settings.waits_s)
+        if told := self.host_wait.begin(now_s, f"{count(num_lacking, 'host')} more"):
             self._keeps_while_waiting = True
-            bring = "nfold scale, nfold join, their manager or a fault brings one"
-            return [cmd.Noted(f"waiting for {lacking} more (--nodes {self._settings.hosts}), {limit} at most: {bring}")]
-        if now_s - self._short_since_s < self._settings.waits_s or self._interrupted:
+            return [cmd.Noted(text) for text in told]
+        if not self.host_wait.is_over(now_s) or self._interrupted:
             return []
         self._interrupted = self._is_terminated = True
-        return [cmd.Noted(f"nobody has come within {seconds(self._settings.waits_s)} (--hosts-within)")]
+        return [cmd.Noted(self.host_wait.in_vain)]
 
     def _may_keep(self, progress: Progress) -> bool:
         return self._settings.checkpoint_every != 0 and not progress.unkept
@@ -206,8 +205,8 @@ class Training:
     ) -> Flow:
         """Keep the state of the step at which all have stopped; return the header of what the next ranks read.
 
-        It stays in the ranks' memory, and where that cannot be, in a checkpoint. Where nobody can go on from a
-        checkpoint of this program, return commands that are still to be said.
+        It stays in the ranks' memory, and where that cannot be, in a checkpoint: in both where those who stay are to
+        wait. Where nobody can go on from a checkpoint of this program, return commands that are still to be said.
         """
         commands = yield from self._drained(progress, commands)
         if progress.unkept:
@@ -215,7 +214,7 @@ class Training:
         self._requests.say(*commands)
         known = generation_end.known
         header = yield from self._hand_over.take(ranks, progress.done, known.graph, plan_of(known))
-        if header:
+        if header and not generation_end.has_no_room:
             return header
         commands = self._requests.take_unsaid()
         if progress.kept != progress.done:
@@ -223,6 +222,10 @@ class Training:
             commands = yield from self._drained(progress, commands)
         if progress.unkept:
             return commands
+        if header and not self._hand_over.needs(generation_end.leaving):
+            self._requests.say(*commands)
+            return header
+        self._hand_over.forget()  # those who stay may have no room for what the others have alone
         return (yield from self.take_state(commands))
 
     def _drained(self, progress: Progress, commands: list[cmd.Command]) -> Flow:
@@ -264,33 +267,50 @@ class Training:
             commands = []
         return event.header
 
-    def _finish(self, ranks: tuple[int, ...], progress: Progress, commands: list[cmd.Command]) -> Flow:
-        left, usage = set(ranks), {}
-        model: Arrived | None = None
-        staleness: dict[str, int] = {}
-        while left:
-            event = yield commands
-            commands = []
-            if not isinstance(event, ev.Received):
-                continue
-            if event.message["is"] == "finished":
-                left.discard(event.rank)
-                usage[event.rank] = codec.decode(RankUsage, event.message["usage"])
-                model = event.file or model
-                staleness = event.message["staleness"] or staleness
-            else:
-                commands = progress.take(event)
-        order = tuple(usage[rank] for rank in sorted(usage))
+    def _finish(
+        self,
+        ranks: tuple[int, ...],
+        progress: Progress,
+        generation_end: GenerationEnd,
+        commands: list[cmd.Command],
+    ) -> Flow:
+        """Wait for all that the run ends with, then let ranks go.
+
+        Raises:
+            RanksLost: those who are left have to deliver it.
+        """
+        delivery = Delivery()
+        try:
+            while delivery.missing(ranks):
+                event = yield commands
+                commands = []
+                if isinstance(event, ev.Received):
+                    delivery.take(event)
+                    commands = progress.take(event)
+                elif isinstance(event, ev.Interrupted | ev.TimeUp):  # for the case that steps are played again
+                    commands = self._hear_wish(event, progress.done, ranks, progress)
+        except RanksLost as error:
+            for told in error.late:
+                delivery.take(told)
+            if delivery.model is None or progress.pending:
+                delivery.drop()
+                raise
+            gone = generation_end.told(Turnover(lost=error.hosts))
+            commands = [cmd.Departed(gone, progress.done)]
+            ranks, delivery.gone = generation_end.ranks, set()
+        self._requests.say(*commands)
+        if staying := tuple(rank for rank in ranks if rank not in delivery.gone):
+            yield from self._requests.ask(staying, {"do": "finish", "tag": 0}, "finished")
         is_early = progress.done < self._run_steps.total_steps
         ended = cmd.Finished(
-            order,
-            model,
+            delivery.usage,
+            delivery.model,
             interrupted=is_early,
             is_time_up=is_early and self._time_is_up,
             is_terminated=is_early and self._is_terminated,
-            staleness=staleness,
+            staleness=delivery.staleness,
         )
-        return [*commands, ended]
+        return [*self._requests.take_unsaid(), ended]
 
     def _next_stop(self, granted: int) -> int:
         """The next step after which something else than a step is due."""

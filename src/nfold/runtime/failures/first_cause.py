@@ -23,7 +23,9 @@ _DOING = {
     "evaluate": "while it evaluated the test data",
     "checkpoint": "while its state was gathered for a checkpoint",
     "model": "while the best model was gathered",
+    "keep": "while what others hold was gathered for a checkpoint",
     "average": "while the averaged weights were gathered",
+    "deliver": "while the final model was gathered",
     "finish": "while it finished",
 }
 """What a rank does at an order, in words that follow `failed` or `was killed`."""
@@ -63,11 +65,6 @@ class Postmortem:
     def ordered(self, order: str) -> None:
         """Note the last order to all ranks."""
         self._order = order
-
-    @property
-    def is_finishing(self) -> bool:
-        """Whether ranks were told to finish, and nothing else since."""
-        return self._order == "finish"
 
     def reached(self, steps: int) -> None:
         """Note how many steps all ranks have reported."""
@@ -148,8 +145,9 @@ class Postmortem:
         return () if self._causes else tuple(self._deaths)
 
     def status(self, rank: int) -> str:
-        """Return how a rank ended; empty: that is not known."""
-        return self._left.get(rank, "")
+        """Return how a rank ended, and by which fault if that was asked for; empty: that is not known."""
+        status = self._left.get(rank, "")
+        return f'{status} (--fault "{self._sentenced[rank]}")' if status and rank in self._sentenced else status
 
     @property
     def is_all_echo(self) -> bool:

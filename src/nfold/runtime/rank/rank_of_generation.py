@@ -14,7 +14,7 @@ from nfold.core.graph import ModelGraph
 from nfold.core.plan import Plan
 from nfold.core.residency import PlacedRun
 from nfold.core.schedule import RankSchedule
-from nfold.errors import InternalError, TransportError
+from nfold.errors import InternalError
 from nfold.machine.resident_memory import forget_peak, settle
 from nfold.machine.system_sampler import Kernel, SystemSampler
 from nfold.planning.asynchronous.snapshot_steps import SnapshotSteps
@@ -63,7 +63,7 @@ class Rank:
         self._snapshots = SnapshotsOfRank(process, transport)
         self._replica: Replica | AsynchronousReplica | None = None
         self._own_weights: OwnWeights | None = None
-        self._next_step = self._kept_from = self._last_step = self._state_bytes = 0
+        self._next_step = self._kept_from = self._last_step = 0
         self._built_s = self._built_cpu_s = 0.0
         self._fetched: nn.Module | Exception | None = None
         """The whole model of the last checkpoint, for an evaluation right after it, or why there is none."""
@@ -77,9 +77,11 @@ class Rank:
             "checkpoint": self._do_checkpoint,
             "model": self._do_model,
             "average": self._do_average,
+            "deliver": self._do_deliver,
             "drop": self._do_drop,
             "holdings": self._do_holdings,
             "hand": self._do_hand,
+            "keep": self._do_keep,
             "protect": self._do_protect,
         }
 
@@ -123,15 +125,6 @@ class Rank:
         if isinstance(self._replica, Replica):
             self.pause()
 
-    def finish(self, tag: int) -> Message:
-        """Come to rest for good and hand the model over; return what the coordinator is told."""
-        self._part()
-        if self._replica is None:
-            return {"usage": None, "staleness": {}, "has_file": False}
-        usage, staleness = codec.encode(self._usage(self._replica.plan)), self._staleness
-        has_file, _ = send_file(self._process.channel, "model", self._collect(tag, with_optimizer=False))
-        return {"usage": usage, "staleness": staleness, "has_file": has_file}
-
     def leave_state(self) -> None:
         """Hold what was learnt up to the last step that all may count, though the generation ends here."""
         replica = self._replica
@@ -162,7 +155,7 @@ class Rank:
 
     def _do_build(self, order: Message, header: bytes) -> None:
         process, begin_s = self._process, self._process.clock()
-        checkpoint = self._state_handing.checkpoint(order, header, self._read_state)
+        checkpoint = self._state_handing.checkpoint(order, header)
         self._next_step = checkpoint.step if checkpoint else 0
         self._kept_from = self._next_step + WARM_UP_STEPS
         self._last_step, self._commits = order["total_steps"], order["commits"]
@@ -181,7 +174,7 @@ class Rank:
             placed = tuple(codec.decode(PlacedRun, each) for each in order["placed"])
             self._replica = self._build(plan, own, graph, checkpoint, built, placed, order["protect"])
             self._own_weights = OwnWeights(process.the_program, self._replica.model, process.datasets["train"], graph)
-        self._state_bytes += self._state_handing.end_reading()
+        num_bytes = self._state_handing.end_reading()
         if is_anew:
             process.memory.let_live_last()
         take, begun_with = partial(self._replica.held, is_checked=False), self._state_handing.take_begun()
@@ -189,10 +182,9 @@ class Rank:
         if process.owns_process:
             (settle if is_anew else forget_peak)()
         self._built_s, self._built_cpu_s = process.clock(), time.process_time()
-        notes = list(self._replica.take_notes())
-        told = {"kept": self._replica.kept, "notes": notes, "seconds": self._built_s - begin_s, "snapshot": begun}
-        given = {"state_bytes": self._state_bytes} if self._state_bytes else {}
-        process.channel.send({"is": "built", **given, **told})
+        told = {"kept": self._replica.kept, "notes": [*self._replica.take_notes()], "snapshot": begun}
+        given = {"state_bytes": num_bytes} if num_bytes else {}
+        process.channel.send({"is": "built", **given, **told, "seconds": self._built_s - begin_s})
 
     def _build(
         self,
@@ -232,18 +224,6 @@ class Rank:
         shared |= {"report": process.reporter.step, "flush": process.reporter.flush, "fail": process.orders.fail}
         shared |= {"traced_steps": self._kept, "steps": steps, "keep": self._snapshots.keep}
         return AsynchronousReplica(*place, **shared)
-
-    def _read_state(self, start: int, stop: int) -> bytes:
-        """Ask for bytes of the checkpoint; until they are here no other order comes, but the end of the generation."""
-        self._process.channel.send({"is": "wants", "start": start, "stop": stop})
-        order, data = self._process.orders.get()
-        if order["do"] == "abandon":
-            self._process.orders.give_back(order, data)
-            raise TransportError("the generation was ended while its state came")
-        if order["do"] != "take":
-            raise InternalError(f"the coordinator ordered {order['do']!r} instead of sending the checkpoint")
-        self._state_bytes += len(data)
-        return data
 
     # Training
 
@@ -336,16 +316,22 @@ class Rank:
 
     def _do_model(self, order: Message, _: bytes) -> None:
         self.pause()
-        wanted = {"is_averaged": order["is_averaged"], "told": order["facts"]}
-        collected = self._collect(order["tag"], with_optimizer=False, **wanted)
-        has_file, _fetched = send_file(self._process.channel, "model", collected)
-        self._process.channel.send({"is": "model", "has_file": has_file})
+        self._hand_over("model", order["tag"], is_averaged=order["is_averaged"], told=order["facts"])
 
     def _do_average(self, order: Message, _: bytes) -> None:
         self.pause()
-        collected = self._collect(order["tag"], with_optimizer=False, is_averaged=True)
-        has_file, _fetched = send_file(self._process.channel, "average", collected)
-        self._process.channel.send({"is": "average", "has_file": has_file})
+        self._hand_over("average", order["tag"], is_averaged=True)
+
+    def _hand_over(self, what: str, tag: int, **wanted: Any) -> None:
+        has_file, _fetched = send_file(self._process.channel, what, self._collect(tag, with_optimizer=False, **wanted))
+        self._process.channel.send({"is": what, "has_file": has_file})
+
+    def _do_deliver(self, order: Message, _: bytes) -> None:
+        self._part()
+        told = {"usage": codec.encode(self._usage(self._the_replica.plan)), "staleness": self._staleness}
+        collected = self._collect(order["tag"], with_optimizer=False)
+        has_file, _fetched = send_file(self._process.channel, "model", collected)
+        self._process.channel.send({"is": "delivered", **told, "has_file": has_file})
 
     def _do_holdings(self, _: Message, __: bytes) -> None:
         self.pause()
@@ -354,6 +340,9 @@ class Rank:
 
     def _do_hand(self, order: Message, _: bytes) -> None:
         self._process.channel.send(self._state_handing.hand(order))
+
+    def _do_keep(self, order: Message, header: bytes) -> None:
+        self._process.channel.send(self._state_handing.keep(order, header))
 
     def _do_drop(self, _: Message, __: bytes) -> None:
         """Forget the plan and what was trained under it; another plan may follow."""

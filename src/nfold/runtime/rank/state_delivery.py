@@ -12,7 +12,7 @@ from nfold.machine.resident_memory import peak_bytes
 from nfold.machine.system_sampler import shared_bytes_of_this_process
 from nfold.runtime.asynchronous.asynchronous_replica import AsynchronousReplica
 from nfold.runtime.checkpoint.state_collection import ByteRun, Collected, collect
-from nfold.runtime.checkpoint.state_file import MODEL_PREFIX
+from nfold.runtime.checkpoint.state_file import MODEL_PREFIX, RUN_BYTES, StateHeader
 from nfold.runtime.control.channel import PIECE, ControlChannel
 from nfold.runtime.rank.evaluation import fill
 from nfold.runtime.step.replica import Replica
@@ -84,6 +84,25 @@ def send_file(
     for _ in sent:
         pass
     return True, found
+
+
+def send_state(
+    channel: ControlChannel, name: str, header: bytes, read: Callable[[int, int], bytes | bytearray | memoryview]
+) -> None:
+    """Send the file of a state to the coordinator, which is read a piece at a time.
+
+    Args:
+        channel: to the coordinator.
+        name: of the file.
+        header: of it.
+        read: returns bytes of the file, from one position to another: whole elements of one tensor.
+    """
+    channel.send({"is": PIECE, "of": name}, header)
+    described = StateHeader(header)
+    for tensor in described.entries:
+        begin, end = described.range_of(tensor)
+        for start in range(begin, end, RUN_BYTES):
+            channel.send({"is": PIECE, "of": name}, memoryview(read(start, min(start + RUN_BYTES, end))))
 
 
 def _sent(channel: ControlChannel, name: str, runs: Iterable[ByteRun], broken: list[Exception]) -> Iterator[ByteRun]:

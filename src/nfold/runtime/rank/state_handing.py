@@ -1,15 +1,15 @@
 """What one rank does where its generation hands the training's state to the next one: holds, hands, gives and reads."""
 
-from collections.abc import Callable
 from typing import Any
 
-from nfold.errors import InternalError
+from nfold.errors import InternalError, TransportError
 from nfold.runtime.asynchronous.asynchronous_replica import AsynchronousReplica
 from nfold.runtime.checkpoint.checkpoint_format import Checkpoint
 from nfold.runtime.checkpoint.joined_facts import UNKEPT
 from nfold.runtime.control.channel import Message
 from nfold.runtime.guards.own_weights import OwnWeights
 from nfold.runtime.rank.process import Process
+from nfold.runtime.rank.state_delivery import send_state
 from nfold.runtime.snapshots.handing import Handing, hand
 from nfold.runtime.snapshots.state_giving import StateGiver
 from nfold.runtime.snapshots.state_memory import HeldState, Label, live_state
@@ -25,6 +25,8 @@ class StateHanding:
     def __init__(self, process: Process, transport: GenerationTransport) -> None:
         self._process, self._transport = process, transport
         self._reading: StateReading | None = None
+        self._file_bytes = 0
+        """Read of the coordinator's file."""
         self._begun: HeldState | None = None
         """What this process held of the state that its generation began with; None: that has a file."""
 
@@ -80,33 +82,68 @@ class StateHanding:
         self._process.memory.add(label, arrived)
         return {"is": "handed"}
 
-    def checkpoint(self, order: Message, header: bytes, read: Callable[[int, int], bytes]) -> Checkpoint | None:
+    def keep(self, order: Message, header: bytes) -> Message:
+        """Send the coordinator the file of a state that ranks hold, or give rank 0 what it lacks of that.
+
+        Args:
+            order: says who reads what from whom.
+            header: of the file.
+
+        Returns:
+            What the coordinator is told.
+        """
+        told = order["state"]
+        state = self._process.memory.get((told["generation"], told["step"]))
+        self._give(state, told)
+        if self._transport.rank > 0:
+            return {"is": "kept", "has_file": False}
+        reading = StateReading(self._transport, state, list(map(Source.from_row, told["sources"])))
+        send_state(self._process.channel, "checkpoint", header, reading.read)
+        reading.end()
+        return {"is": "kept", "has_file": True}
+
+    def checkpoint(self, order: Message, header: bytes) -> Checkpoint | None:
         """Return the state to begin with, and begin to give others what they lack of it; None: a new model.
 
         Args:
             order: to build.
             header: of the state; empty: there is none.
-            read: from the coordinator's file, if it is one.
         """
         if order["state"] is None:
             self._process.memory.clear()
-            return Checkpoint(header, read) if header else None
+            return Checkpoint(header, self._read_file) if header else None
         told = order["state"]
         label = (told["generation"], told["step"])
         state = self._process.memory.get(label)
         self._begun = state or HeldState(label)
-        if told["readers"]:
-            if state is None:
-                raise InternalError(f"others shall read the state after step {told['step']}, which is not held here")
-            StateGiver(self._transport, state, told["readers"])
+        self._give(state, told)
         sources = list(map(Source.from_row, told["sources"]))
         self._reading = StateReading(self._transport, state, sources)
         return Checkpoint(header, self._reading.read)
 
+    def _give(self, state: HeldState | None, told: Message) -> None:
+        """Begin to give others what they lack of a state."""
+        if told["readers"]:
+            if state is None:
+                raise InternalError(f"others shall read the state after step {told['step']}, which is not held here")
+            StateGiver(self._transport, state, told["readers"])
+
+    def _read_file(self, start: int, stop: int) -> bytes:
+        """Ask for bytes of the checkpoint; until they are here no other order comes, but the end of the generation."""
+        self._process.channel.send({"is": "wants", "start": start, "stop": stop})
+        order, data = self._process.orders.get()
+        if order["do"] == "abandon":
+            self._process.orders.give_back(order, data)
+            raise TransportError("the generation was ended while its state came")
+        if order["do"] != "take":
+            raise InternalError(f"the coordinator ordered {order['do']!r} instead of sending the checkpoint")
+        self._file_bytes += len(data)
+        return data
+
     def end_reading(self) -> int:
-        """Ask nobody for anything more: this rank has built; return the bytes that it was given by others."""
+        """Ask nobody for anything more: this rank has built; return the bytes of the state that it was given."""
         if self._reading is None:
-            return 0
+            return self._file_bytes
         reading, self._reading = self._reading, None
         reading.end()
         return reading.received_bytes

@@ -15,14 +15,17 @@
     warm            -->    built        a newcomer builds once without the state, while the others train
     until k         -->    steps ..     plays steps up to k, which is never far ahead of what was reported; under an
                                         asynchronous plan threads of the rank do, so that the next k can be heard
-    evaluate, checkpoint, model, finish
+    evaluate, checkpoint, model, average
+    deliver         -->    delivered    comes to rest and gives the final model, and stays for the case that one is lost
     holdings        -->    holdings     keeps what it has of the state for the next generation, and tells what that is
     protect                             takes snapshots every so many steps, and gives buddies what only it has
                     <--    snapshot     has taken one
     recall          -->    recalled     which states are held in memory, after a loss
     hand            -->    handed       gives, or takes, what only a rank that leaves had of it
+    keep            -->    kept         rank 0 sends the file of the state that all hold, without a plan
     hold            -->    holding      at once: begins no more steps; another `until` says which is the last one
     abandon         -->    abandoned    at once: ends the generation where it is
+    finish          -->    finished     leaves the job: nothing is asked of it any more
     give            -->    gives        at once: a sample that another one `lacks`, to whom `given` brings it
 
 Orders are read by a thread and done in sequence, so the coordinator may send the next one before the last is done. When
@@ -111,7 +114,7 @@ class Worker:
         self._rank: Rank | None = None
         self._members: list[int] = []
         """Of the generation under way."""
-        self._abandoned, self._is_broken = threading.Event(), False
+        self._abandoned = threading.Event()
         self._doing = "starting"
         self._beside = BesideSteps(channel, wiring, tools)
         orders.on_abandon(self._hear_abandon)
@@ -142,9 +145,7 @@ class Worker:
         try:
             order, blob = self._process.orders.get()
             self._doing = order["do"]
-            if self._doing == "finish" and (self._is_broken or self._abandoned.is_set()):
-                self._doing = "waiting for the others"  # it was ordered before some of them were lost
-            elif self._doing in _OF_THE_PROCESS:
+            if self._doing in _OF_THE_PROCESS:
                 self._obey(order)
             elif self._rank is not None:
                 self._obey_as_rank(self._rank, order, blob)
@@ -152,11 +153,10 @@ class Worker:
                 self._rank.idle()
         except TransportError as error:
             if not self._abandoned.is_set():
-                self._is_broken = True
                 self._report_failure(error)
             self._leave_generation()
             return False
-        return self._doing == "finish" and not self._abandoned.is_set()
+        return self._doing == "finish"
 
     def _obey(self, order: Message) -> None:
         match order["do"]:
@@ -175,11 +175,10 @@ class Worker:
             case "warm":
                 self._do_warm(order)
             case "finish":
-                self._do_finish(order)
+                self._channel.send({"is": "finished"})
             case "abandon":
                 self._leave_generation()
                 self._abandoned.clear()
-                self._is_broken = False
                 self._channel.send({"is": "abandoned"})
             case "recall":
                 self._do_recall()
@@ -320,11 +319,6 @@ class Worker:
             rank.close()
 
     # Ending
-
-    def _do_finish(self, order: Message) -> None:
-        nothing: Message = {"usage": None, "staleness": {}, "has_file": False}
-        told = nothing if self._rank is None else self._rank.finish(order["tag"])
-        self._channel.send({"is": "finished", **told})
 
     def _held(self) -> Message | None:
         """Say what another coordinator can go on with, when this one is gone; from any thread."""

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.options.rank_nodes import tell_shared_servers
-from nfold.verbs.ranks.scaling import GIVEN_BACK, scaled, told_to_leave
+from nfold.verbs.ranks.scaling import ASKED_FOR, GIVEN_BACK, scaled, told_to_leave
 
 if TYPE_CHECKING:
     import queue
@@ -90,16 +91,17 @@ class EmulatedRanks:
 
     def _moved(self, fault: Fault) -> str:
         """Let a node come or leave; return why it does not."""
+        why = f'--fault "{fault.text}"'
         with self._lock:
             staying = [member for member in self._staying() if self._homes[member] == fault.node]
             if fault.verb == "leave":
                 if fault.node in self._ready:
                     return "has joined only just now, and does not leave"
-                self._call_back(staying, "")
+                self._call_back(staying, why)
                 return "" if staying else "does not take part by now, so it does not leave"
             if staying or fault.node in self._ready:
                 return "takes part already"
-            self._let_come(fault.node)
+            self._let_come(fault.node, why)
             return ""
 
     def answer(self, asked: str) -> str:
@@ -120,7 +122,7 @@ class EmulatedRanks:
             could = count(len(free), "node")
             return f"refused: {could} of the emulated cluster could come now. Ask again once others have left"
         for node in free:
-            self._let_come(node)
+            self._let_come(node, ASKED_FOR)
         return f"{', '.join(free)} to take part as soon as possible"
 
     def shrink(self, fewer: int) -> str:
@@ -139,9 +141,9 @@ class EmulatedRanks:
             self._leaving.add(member)
             self._events.put(ev.ReleaseWanted(member, why))
 
-    def _let_come(self, node: str) -> None:
+    def _let_come(self, node: str, why: str) -> None:
         self._ready.append(node)
-        self._events.put(ev.HostReady(at_own_speed(self._box.cluster).node(node)))
+        self._events.put(ev.HostReady(at_own_speed(self._box.cluster).node(node), why, launched_at=time.time()))
 
     def place(self, member: int, command: list[str]) -> list[str]:
         """Return what runs a member's command on its node.

@@ -5,8 +5,9 @@ from typing import Protocol
 from nfold.core.options.host_range import HostRange
 from nfold.core.text.units import count
 
+ASKED_FOR = "asked for by nfold scale"
 GIVEN_BACK = "given back by nfold scale"
-"""Why a host leaves."""
+"""Why hosts come and leave."""
 
 
 class Places(Protocol):

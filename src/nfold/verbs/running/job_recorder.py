@@ -133,6 +133,9 @@ class JobRecorder:
             self.outcome.moved.append(happening)
         elif isinstance(happening, cmd.Replanned):
             self._take_other_plan(happening)
+        elif isinstance(happening, cmd.Departed):
+            self._keep_events(self._member_ledger.changed(happening))
+            self._go_back(happening.next_step)
         elif isinstance(happening, cmd.StateRead):
             self._member_ledger.moved(happening.num_bytes)
         elif isinstance(happening, cmd.StepDone):
@@ -172,8 +175,7 @@ class JobRecorder:
     def _take_other_plan(self, other: cmd.Replanned) -> None:
         """Let what is said of the run be of the steps from now on: those before had another plan."""
         self._keep_events(self._member_ledger.changed(other))
-        if (again := self.outcome.last_step - other.next_step) > 0:
-            self._go_back(other.next_step, again)
+        self._go_back(other.next_step)
         assert self._planned is not None, "another plan follows a first one"
         planned = replace(self._planned, known=other.known, plan=other.plan, first_step=other.next_step)
         if (steps := other.run_steps) is not None:
@@ -197,8 +199,10 @@ class JobRecorder:
             self.outcome.begin_anew(self._unbegun.known, self._unbegun.plan)
             self._unbegun = None
 
-    def _go_back(self, step: int, again: int) -> None:
-        """Forget the steps after one, which are played again."""
+    def _go_back(self, step: int) -> None:
+        """Forget the steps after one, if there are any: they are played again."""
+        if (again := self.outcome.last_step - step) <= 0:
+            return
         self._history_writer.cut(step)
         if self._folder is not None:
             self._folder.cut_history(step)

@@ -35,7 +35,7 @@ class MemberLedger:
         """Of the generation under way."""
         self._before_s: float | None = None
         """The pace before what has changed, in seconds a step; None: no step was done."""
-        self._changes: list[cmd.Replanned] = []
+        self._changes: list[cmd.Replanned | cmd.Departed] = []
         """That no step has followed yet."""
         self._rows: list[MemberEvent] = []
         """That are not complete."""
@@ -44,8 +44,8 @@ class MemberLedger:
         """Take in that training begins."""
         self._stepped_s, self._batch_size = self._clock(), batch_size
 
-    def changed(self, other: cmd.Replanned) -> list[MemberEvent]:
-        """Take in that a generation follows; return the rows that are complete with that."""
+    def changed(self, other: cmd.Replanned | cmd.Departed) -> list[MemberEvent]:
+        """Take in that a generation follows, or that nobody trains; return the rows that are complete with that."""
         complete = self.settled()
         if not self._changes:
             self._before_s, self._moved_bytes = median(self._steps_s) if self._steps_s else None, 0
@@ -94,12 +94,12 @@ class MemberLedger:
                 kind=kind,
                 who=who,
                 step=changes[-1].next_step + 1,
-                ranks=changes[-1].plan.world_size,
+                ranks=0 if isinstance(changes[-1], cmd.Departed) else changes[-1].plan.world_size,
                 pause_s=pause_s,
                 steps_again=steps_again,
                 again_from=turnover.again_from if is_loss else "",
                 reason=_reason(change, kind, who),
-                share=share_of(who, change.plan) if kind == "speed" else "",
+                share=share_of(who, change.plan) if kind == "speed" and isinstance(change, cmd.Replanned) else "",
                 boot_s=None if launched_at is None else now - launched_at,
                 moved_bytes=self._moved_bytes // len(named),
                 samples_at_stake=steps_again * self._batch_size // len(turnover.lost) if is_loss else 0,
@@ -117,22 +117,25 @@ class MemberLedger:
         return sum(step_s / pace_s - 1 for step_s in slow) * self._batch_size
 
 
-def _named(change: cmd.Replanned) -> list[tuple[str, str]]:
+def _named(change: cmd.Replanned | cmd.Departed) -> list[tuple[str, str]]:
     """Return the kinds of rows of a change, and whom each is about."""
     turnover = change.turnover
     who = [
         *(("loss", name) for name in turnover.lost),
         *(("leave", name) for name in turnover.left),
         *(("join", name) for name in turnover.joined),
-        *(("speed", shift.node) for shift in change.shifts if shift.node in change.plan.nodes),
     ]
+    if isinstance(change, cmd.Departed):
+        return who
+    who += [("speed", shift.node) for shift in change.shifts if shift.node in change.plan.nodes]
     return who or [(change.kind, "")]
 
 
-def _reason(change: cmd.Replanned, kind: str, who: str) -> str:
-    if kind == "speed":
-        return next(shift.told for shift in change.shifts if shift.node == who)
-    return change.turnover.why.get(who, "") if who else change.reason
+def _reason(change: cmd.Replanned | cmd.Departed, kind: str, who: str) -> str:
+    if who and kind != "speed":
+        return change.turnover.why.get(who, "")
+    assert isinstance(change, cmd.Replanned), "other rows are about hosts"
+    return change.reason if not who else next(shift.told for shift in change.shifts if shift.node == who)
 
 
 def share_of(node: str, plan: Plan) -> str:

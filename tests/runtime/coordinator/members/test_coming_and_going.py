@@ -211,7 +211,7 @@ def test_when_all_want_to_leave_the_run_is_kept_and_ends():
     assert noted.startswith("member 1 (on host-1, pid 101) is to leave, and fewer than the run may go on with would")
     job.say(0, "holding", step=1)
     assert orders(job.say(1, "holding", step=1)) == ["01 until 1"]
-    assert orders(job.all_step(0))[-2:] == ["01 checkpoint", "01 finish"]
+    assert orders(job.all_step(0))[-2:] == ["01 checkpoint", "01 deliver"]
 
 
 @pytest.mark.parametrize(
@@ -485,6 +485,7 @@ def lose(job: Job, number: int, *witnesses: int) -> list[cmd.Command]:
 def test_the_others_go_on_from_the_beginning_where_nothing_was_kept():
     job = on_hosts(2)
     job.all_step(0, 1)
+    job.handle(ev.KillAnnounced((1,), "kill host-1@1s"))
     gone, abandon = lose(job, 1, 0)
     assert (gone, orders([abandon])) == (cmd.LetGo(1, is_lost=True), ["0 abandon"])
     assert lose(job, 1, 0) == [], "what was seen of a loss that is known"
@@ -494,6 +495,7 @@ def test_the_others_go_on_from_the_beginning_where_nothing_was_kept():
         0,
         Turnover(lost=("host-1",), steps_again=2, again_from="the beginning"),
     )
+    assert again.turnover.why == {"host-1": f'{KILLED} (--fault "kill host-1@1s")'}
     assert again.plan.nodes == ("host-0",)
     assert (connect.members, connect.message["gone"]) == ((0,), [1])
     (build,) = job.say(0, "connected")
@@ -668,7 +670,7 @@ def test_a_run_that_has_waited_for_a_host_in_vain_is_kept_and_ends():
     job = waiting()
     commands = job.handle(ev.ClockTick(161.0, {}))
     assert told(commands) == ["nobody has come within 60.0 s (--hosts-within)"]
-    assert orders(commands)[-2:] == ["0 checkpoint", "0 finish"]
+    assert orders(commands)[-2:] == ["0 checkpoint", "0 deliver"]
 
 
 @pytest.mark.parametrize("waits_s", [0.0, 60.0])
@@ -677,7 +679,7 @@ def test_a_plan_that_has_no_use_for_a_host_waits_for_nobody(waits_s):
     slow = {"there_bytes_per_s": 1e3, "back_bytes_per_s": 1e3}
     job = hosted(2, least=2, strategy="auto", waits_s=waits_s, **slow)
     assert orders(job.until_planned())[-1] == "1 finish"
-    job.finish(1)
+    job.say(1, "finished")
     job.handle(ev.Left(1, "exited with code 0"))
     job.say(0, "built", kept={}, notes=[], seconds=0.1)
     assert job.coordinator._membership.ranks == (0,)
@@ -737,19 +739,6 @@ def test_the_model_of_the_best_evaluation_is_asked_for_again_and_not_evaluated_a
     assert orders(job.all_say("built", (0, 1), kept={}, notes=[], seconds=0.1)) == ["01 model"]
 
 
-def test_who_finishes_though_others_are_lost_is_lost_too():
-    """It was told to finish before, and had not heard of the loss."""
-    job = evaluating()
-    lose(job, 2, 0, 1)
-    assert job.say(0, "finished", usage=None, staleness={}) == []
-    (failed,) = [each for each in lose_all(job) if isinstance(each, cmd.Failed)]
-    assert "host-0" in str(failed.error) or "rank 0" in str(failed.error)
-
-
-def lose_all(job: Job) -> list[cmd.Command]:
-    return [*job.handle(ev.Left(0, "exited with code 0")), *job.handle(ev.Left(1, KILLED))]
-
-
 def test_two_losses_at_once_are_told_of_what_came_late_only_once():
     """The second one is found out while the others connect without the first."""
     job = training(4, hosts=HostRange(1, 4), protect=2)
@@ -761,7 +750,9 @@ def test_two_losses_at_once_are_told_of_what_came_late_only_once():
     lose(job, 2, 0, 1)
     job.all_say("abandoned", (0, 1))
     *_, again, _ = job.all_say("recalled", (0, 1), states=states)
-    assert (again.next_step, again.turnover.lost, again.turnover.again_from) == (4, ("host-3", "host-2"), "a snapshot")
+    assert (again.next_step, again.turnover.lost, again.turnover.again_from) == (4, ("host-2",), "a snapshot")
+    lost = [host for each in job.told if isinstance(each, cmd.Replanned) for host in each.turnover.lost]
+    assert lost == ["host-3", "host-2"], "each is told once"
 
 
 def test_who_wants_the_run_to_end_while_a_loss_is_looked_into_is_heard_once_it_goes_on():
@@ -775,7 +766,7 @@ def test_who_wants_the_run_to_end_while_a_loss_is_looked_into_is_heard_once_it_g
     states = [{"generation": 0, "step": 2, "told": held(), "others": [], "is_whole": False}]
     job.all_say("recalled", (0, 1), states=states)
     job.all_say("connected", (0, 1))
-    assert orders(job.all_say("built", (0, 1), kept={}, notes=[], seconds=0.1))[-2:] == ["01 checkpoint", "01 finish"]
+    assert orders(job.all_say("built", (0, 1), kept={}, notes=[], seconds=0.1))[-2:] == ["01 checkpoint", "01 deliver"]
 
 
 def test_who_leaves_ends_the_run_where_no_plan_is_left_for_the_others():

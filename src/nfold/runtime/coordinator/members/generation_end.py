@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from nfold.core.job import Known
-from nfold.core.members import SpeedShift
+from nfold.core.members import SpeedShift, Turnover
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.members.lookahead import Lookahead
@@ -36,6 +36,25 @@ class GenerationEnd:
         if self._lookahead is not None:
             return self._lookahead.is_ready
         return self._membership.decision in (Decision.GROW, Decision.SHRINK)
+
+    @property
+    def has_no_room(self) -> bool:
+        """Whether those who stay are to have no plan, and wait for others."""
+        return self._lookahead is not None and self._lookahead.has_no_room
+
+    @property
+    def leaving(self) -> tuple[int, ...]:
+        """Ranks that are to leave."""
+        return tuple(map(self._membership.ranks.index, self._membership.leavers))
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """All ranks that there are by now."""
+        return tuple(range(len(self._membership.ranks)))
+
+    def told(self, turnover: Turnover) -> Turnover:
+        """Return a turnover with what is known of its hosts."""
+        return self._membership.histories.told(turnover)
 
     @property
     def num_lacking(self) -> int:

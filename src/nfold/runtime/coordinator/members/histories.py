@@ -23,8 +23,8 @@ class Histories:
             self._launched_at[host] = launched_at
 
     def gone(self, host: str, why: str) -> None:
-        """Note why a host goes; the first reason stays."""
-        self._gone.setdefault(host, why)
+        """Note why a host goes; the first reason stays, if there is one."""
+        self._gone[host] = self._gone.get(host) or why
 
     def told(self, turnover: Turnover) -> Turnover:
         """Return a turnover with what is known of its hosts."""

@@ -4,6 +4,8 @@
     somebody is to leave ───────────────> planned for ─────────────────────────────────^
                                              └─ a step would take longer: it waits as a spare
 
+    nobody trains, for want of a plan ──> somebody is prepared ──> measured, planned for with all who are there
+
 What is ready stays so until ranks begin the next generation, unless somebody of it goes. Then it is planned anew. While
 nobody comes or goes, plans are made for the loss of each host, so that the others need not wait for one.
 """
@@ -31,10 +33,16 @@ LATE_S = 90.0
 
 
 class Lookahead:
-    """What the next generation will be."""
+    """What the next generation will be.
+
+    Attributes:
+        is_stranded: whether ranks have no plan, and wait for others to have one with.
+        has_no_room: whether those who stay are to have no plan, and can wait for others.
+    """
 
     def __init__(self, settings: JobSettings, membership: Membership, admission: Admission) -> None:
         self._settings, self._membership, self._admission = settings, membership, admission
+        self.is_stranded = self.has_no_room = False
         self._known: Known | None = None
         self._ready: Ready = {}
         self._nodes: dict[str, Node] = {}
@@ -45,13 +53,22 @@ class Lookahead:
         self._asked: set[_Question] = set()
         self._without: dict[_Question, ev.PlannedAside] = {}
         """Plans for those who would be left if somebody left, or was lost."""
+        self._refused: set[_Question] = set()
+        """Who would be there next, and would have no plan either."""
         self._planned: ev.PlannedAside | None = None
         self._unbuilt: set[int] = set()
         self._late: tuple[int | None, float] = (None, 0.0)
         """Who is waited for, and since when."""
 
-    def begin(self, known: Known, ready: Ready) -> list[cmd.ToShell]:
-        """Look ahead from a generation that trains from now on; return the first orders."""
+    def begin(self, known: Known, ready: Ready, *, is_stranded: bool = False) -> list[cmd.ToShell]:
+        """Look ahead from a generation that trains from now on, or from ranks without a plan; return the first orders.
+
+        Args:
+            known: what the generation rests on, or the last one did.
+            ready: what ranks told of the program.
+            is_stranded: whether ranks have no plan.
+        """
+        self.is_stranded = is_stranded
         self._known, self._ready = known, {**ready, "chunks": plan_of(known).chunks}  # the result depends on them
         self._note(known.cluster.nodes)
         return self.advance()
@@ -65,7 +82,9 @@ class Lookahead:
 
     @property
     def is_ready(self) -> bool:
-        """Whether all ranks may stop, because the next generation can begin."""
+        """Whether all ranks may stop, because the next generation can begin, or nobody has room for who leaves."""
+        if self.has_no_room:
+            return self._membership.decision is Decision.SHRINK
         if self._planned is None or self._unbuilt or not self._is_wanted:
             return False
         return self._holds(self._planned)
@@ -74,7 +93,8 @@ class Lookahead:
         """Return the next generation if it is ready, and look ahead no more until it has begun."""
         planned = self._planned if self.is_ready else None
         self._known, self._planned, self._measuring = None, None, None
-        self._asked, self._without, self._unbuilt = set(), {}, set()
+        self._asked, self._without, self._unbuilt, self._refused = set(), {}, set(), set()
+        self.is_stranded = self.has_no_room = False
         return planned
 
     def take_loss(self) -> ev.PlannedAside | None:
@@ -93,7 +113,7 @@ class Lookahead:
     def advance(self) -> list[cmd.ToShell]:
         """Return the orders that follow from who is there now."""
         self._forget_gone()
-        if self._known is None or not self._is_wanted:
+        if self._known is None or not self._is_wanted or self.has_no_room:
             return []
         commands = self._measure(self._known)
         if self._planned is None:
@@ -146,7 +166,11 @@ class Lookahead:
             self._without[question] = found
         if question != self._target or not self._is_wanted:
             return self.advance()
-        if found.refusal and found.newcomers:
+        if found.refusal and self.is_stranded:
+            self._refused.add(question)
+            names = ", ".join(self._membership.member(number).host for number in found.newcomers)
+            commands.append(cmd.Noted(f"{names} has come, and there is still no plan: {found.refusal}"))
+        elif found.refusal and found.newcomers:
             commands += self._refuse(found)
         elif found.longer:
             commands += self._spare(found)
@@ -173,6 +197,8 @@ class Lookahead:
         stayers, newcomers = self._target
         if (stayers, newcomers) == (self._membership.ranks, ()) or not (stayers or newcomers):
             return []
+        if (stayers, newcomers) in self._refused or (self.is_stranded and not newcomers):
+            return []
         if (found := self._without.get((stayers, newcomers))) is not None:
             self._planned = found if found.known is not None else None
             may_help = set(self._membership.newcomers) - self._measured
@@ -180,7 +206,10 @@ class Lookahead:
         return self._question(known, stayers, newcomers)
 
     def _end(self, why: str) -> list[cmd.ToShell]:
-        """Let the run be kept and end, since there is no plan for those who would stay."""
+        """Let those who would stay wait for others, since there is no plan for them; or let the run be kept and end."""
+        if self._settings.waits_s:
+            self.has_no_room = True
+            return []
         leavers = self._membership.leavers
         for number in leavers:
             self._membership.need(number, why)
@@ -189,7 +218,7 @@ class Lookahead:
 
     def _plan_losses(self) -> list[cmd.ToShell]:
         """Let a plan be made for the next host that may be lost, one at a time."""
-        if self._known is None or self._settings.hosts is None or self._asked:
+        if self._known is None or self._settings.hosts is None or self._asked or self.is_stranded:
             return []
         if self._target != (self._membership.ranks, ()):
             return []  # others will train soon
@@ -215,6 +244,7 @@ class Lookahead:
                 stayers=stayers,
                 newcomers=newcomers,
                 hosts=tuple(hosts) if self._settings.nodes else (),
+                are_stranded=self.is_stranded,
             )
         ]
 

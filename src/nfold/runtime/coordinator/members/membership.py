@@ -42,6 +42,13 @@ class MemberAnnounced:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberDelivered:
+    """A member has given all that the run ends with: that it leaves is no failure, as long as no other one is lost."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class MemberFinished:
     """A member has nothing more to do, or was refused: that it leaves is no failure."""
 
@@ -62,7 +69,9 @@ class MemberLeft:
     number: int
 
 
-MemberEvent = MemberCame | MemberPrepared | MemberAnnounced | MemberFinished | MemberFailed | MemberLeft
+MemberEvent = (
+    MemberCame | MemberPrepared | MemberAnnounced | MemberDelivered | MemberFinished | MemberFailed | MemberLeft
+)
 
 
 class Decision(Enum):
@@ -104,6 +113,9 @@ class Membership:
         self.generation: Generation | None = None
         self._members: dict[int, Member] = {}
         self._announced: set[int] = set()
+        self._delivered: set[int] = set()
+        self._dismissed: set[int] = set()
+        """Members that were told to leave: however they do, it is no failure."""
         self._finished: set[int] = set()
         self._left: set[int] = set()
         self._failed: set[int] = set()
@@ -125,12 +137,16 @@ class Membership:
                 self._members[event.number] = replace(member, address=event.address, seen=event.seen)
             case MemberAnnounced():
                 self._announced.add(event.number)
+            case MemberDelivered():
+                self._delivered.add(event.number)
             case MemberFinished():
                 self._finished.add(event.number)
             case MemberFailed():
-                self._failed.add(event.number)
+                is_over = event.number in self._dismissed | self._delivered
+                (self._finished if is_over else self._failed).add(event.number)
             case MemberLeft():
                 self._left.add(event.number)
+                self._finished |= {event.number} & (self._dismissed | self._delivered)
         return self.decision
 
     @property
@@ -238,6 +254,17 @@ class Membership:
             raise InternalError(f"member {min(lost)} has a rank and has not finished: it cannot lose it")
         self.ranks = numbers
 
+    def addressed(self, ranks: Collection[int], *, is_last: bool) -> tuple[int, ...]:
+        """Return the members that an order to ranks is for.
+
+        Args:
+            ranks: of this generation.
+            is_last: whether it tells them to leave: however they do, it is no failure.
+        """
+        members = tuple(self.ranks[rank] for rank in ranks)
+        self._dismissed |= set(members) if is_last else set()
+        return members
+
     def spare(self, count: int) -> None:
         """Note that the next generation begins without so many ranks, since its plan has no use for them."""
         is_enough = len(self.ranks) - count >= self._least
@@ -250,6 +277,7 @@ class Membership:
     def lose(self, numbers: Collection[int]) -> None:
         """Take the ranks of members that are lost, or finished; what others saw of a loss is no failure of theirs."""
         self.ranks = tuple(number for number in self.ranks if number not in self._finished.union(numbers))
+        self._delivered.clear()  # they may have to do so again
         self._failed = (self._failed - set(self.ranks)) | set(numbers)
 
     @property

@@ -6,7 +6,7 @@ all meet: who stays, leaves and comes ──> who comes is lent a few samples, a
 What newcomers bring is placed with the rest, and counts from the next epoch on. Where that cannot be it stays out.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -86,14 +86,16 @@ class PlacedRegrouping:
         yield from self._generations.begin(plan_of(known).world_size)
         return known, NO_BUILDS
 
-    def without(self, turnover: Turnover, known: Known, ready: Ready, next_step: int) -> Flow:
+    def without(self, turnover: Turnover, known: Known, ready: Ready, next_step: int, note: Callable[[], None]) -> Flow:
         """Connect the ranks that are left when others were lost, as `Regrouping.without`.
 
         Raises:
             ClusterError: nobody who is left holds what the lost ones held.
             PlanError: those who are left cannot go on.
         """
-        return (yield from self._regroup(known, ready, next_step, turnover))
+        begun = yield from self._regroup(known, ready, next_step, turnover)
+        note()
+        return begun
 
     def _regroup(
         self, before: Known, ready: Ready, step: int, turnover: Turnover, shifts: tuple[SpeedShift, ...] = ()

@@ -11,6 +11,7 @@ from nfold.core.cluster import Cluster
 from nfold.core.job import JobSettings, Known
 from nfold.core.plan import Plan
 from nfold.errors import PlanError
+from nfold.planning.choosing.node_counts import refusal_of
 from nfold.planning.choosing.strategies import AUTO
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
@@ -81,12 +82,25 @@ def with_nodes(known: Known, hosts: tuple[str, ...]) -> Known:
 
 
 def _planned(asked: cmd.PlanAside) -> ev.PlannedAside:
+    if asked.are_stranded:
+        return _with_newcomers(asked)
     grown, refusal = _grown(asked)
     if grown is not None and (longer := _longer(asked, grown)) > 0:
         return replace(_without(asked), longer=longer)
     if grown is None:
         return replace(_without(asked), refusal=refusal)
     return _followed(asked, grown, asked.hosts, (*asked.stayers, *asked.newcomers), ())
+
+
+def _with_newcomers(asked: cmd.PlanAside) -> ev.PlannedAside:
+    """What follows where there is no plan without newcomers: any that there is with them."""
+    members = (*asked.stayers, *asked.newcomers)
+    settings = settings_for(asked.settings, asked.hosts, len(members), asked.known.cluster)
+    try:
+        chosen, notes = plan_for(settings, asked.known, asked.ready)
+    except PlanError as error:
+        return replace(_nothing(asked), refusal=refusal_of(error))
+    return _followed(asked, chosen, asked.hosts, members, notes)
 
 
 def _grown(asked: cmd.PlanAside) -> tuple[Plan | None, str]:
@@ -98,7 +112,7 @@ def _grown(asked: cmd.PlanAside) -> tuple[Plan | None, str]:
     try:
         return JobPlanning(settings).plan(replace(asked.known, plan=None), asked.ready), ""
     except PlanError as error:
-        return None, str(error)
+        return None, refusal_of(error)
 
 
 def _longer(asked: cmd.PlanAside, grown: Plan) -> float:
@@ -174,4 +188,4 @@ def _hosts_of_stayers(asked: cmd.PlanAside) -> tuple[str, ...]:
 
 
 def _told(error: Exception) -> str:
-    return str(error) if isinstance(error, PlanError) else f"{type(error).__name__}: {error}"
+    return refusal_of(error) if isinstance(error, PlanError) else f"{type(error).__name__}: {error}"

@@ -4,6 +4,7 @@ The plan was made while the others trained, and newcomers were measured then (se
 gives some of those who stay nothing to do, they are let go.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -52,7 +53,7 @@ class Regrouping:
             PlanError: those who stay cannot go on.
             RunError: nobody stays.
         """
-        before, ahead = self._hosts(), self.lookahead.take()
+        before, ahead = self.hosts, self.lookahead.take()
         builds: tuple[dict[str, Any], ...] = ()
         known = generation_end.planned
         if ahead is not None or known is None:
@@ -62,15 +63,23 @@ class Regrouping:
                 builds = ahead.builds
             else:
                 known = self._for_who_stays(generation_end.known, ready, planned=len(before))
-        now = self._hosts()[: plan_of(known).world_size]
-        turnover = Turnover(
-            joined=tuple(name for name in now if name not in before),
-            left=tuple(name for name in before if name not in now),
-        )
-        yield from self._begin(known, next_step, turnover, generation_end.shifts)
+        yield from self._begin(known, next_step, self._turned(before, known), generation_end.shifts)
         return known, builds
 
-    def without(self, turnover: Turnover, known: Known, ready: Ready, next_step: int) -> Flow:
+    def resume(self, ahead: ev.PlannedAside, next_step: int) -> Flow:
+        """Connect ranks that had no plan, and those who have come; return as `follow`, None: one of them has gone.
+
+        Args:
+            ahead: the plan for all of them.
+            next_step: counts from 0.
+        """
+        before, known = self.hosts, self._enlisted(ahead)
+        if known is None:
+            return None
+        yield from self._begin(known, next_step, self._turned(before, known))
+        return known, ahead.builds
+
+    def without(self, turnover: Turnover, known: Known, ready: Ready, next_step: int, note: Callable[[], None]) -> Flow:
         """Connect the ranks that are left when others were lost; return what they go on with, and what ranks build.
 
         Args:
@@ -78,6 +87,7 @@ class Regrouping:
             known: what the generation before rested on.
             ready: what ranks told of the program.
             next_step: counts from 0.
+            note: is called once it is told who was lost.
 
         Raises:
             PlanError: those who are left cannot go on.
@@ -91,13 +101,22 @@ class Regrouping:
             known = self._planned(self.lookahead.with_hosts(known), ready)
         if self._settings.nodes:  # somebody may have been let in just then
             turnover = replace(turnover, joined=tuple(name for name in plan_of(known).nodes if name not in before))
-        yield from self._begin(known, next_step, turnover)
+        self._tell(known, next_step, turnover)
+        note()
+        yield from self._connect(known)
         return known, builds
 
     def _begin(self, known: Known, next_step: int, turnover: Turnover, shifts: tuple[SpeedShift, ...] = ()) -> Flow:
+        self._tell(known, next_step, turnover, shifts)
+        yield from self._connect(known)
+
+    def _tell(self, known: Known, next_step: int, turnover: Turnover, shifts: tuple[SpeedShift, ...] = ()) -> None:
         chosen, told = plan_of(known), self._membership.histories.told(turnover)
         lacking = self._membership.num_lacking
         self._requests.say(cmd.Replanned(known, chosen, next_step, told, shifts=shifts, num_lacking=lacking))
+
+    def _connect(self, known: Known) -> Flow:
+        chosen = plan_of(known)
         unused = tuple(range(chosen.world_size, len(self._membership.ranks)))
         self._membership.spare(len(unused))
         yield from self._generations.let_go(unused)
@@ -131,14 +150,25 @@ class Regrouping:
     def _planned(self, known: Known, ready: Ready) -> Known:
         """Return a plan for all ranks."""
         ready = {**ready, "chunks": plan_of(known).chunks}  # the result depends on them
-        hosts: tuple[str, ...] = self._hosts() if self._settings.nodes else ()
+        hosts: tuple[str, ...] = self.hosts if self._settings.nodes else ()
         settings = settings_for(self._settings, hosts, len(self._membership.ranks), known.cluster)
         chosen, notes = plan_for(settings, known, ready)
         self._requests.say(*map(cmd.Noted, notes))
         return replace(known, plan=chosen)
 
-    def _hosts(self) -> tuple[str, ...]:
+    def _turned(self, before: tuple[str, ...], known: Known) -> Turnover:
+        """Return who has come and gone."""
+        now = self.hosts[: plan_of(known).world_size]
+        return Turnover(
+            joined=tuple(name for name in now if name not in before),
+            left=tuple(name for name in before if name not in now),
+        )
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
         """The host of each rank; where all share one, what members are called instead."""
-        if self._settings.nodes:
-            return tuple(self._membership.member(number).host for number in self._membership.ranks)
-        return tuple(f"member {number}" for number in self._membership.ranks)
+        return tuple(map(self.host, self._membership.ranks))
+
+    def host(self, number: int) -> str:
+        """Return the host of a member; where all share one, what it is called instead."""
+        return self._membership.member(number).host if self._settings.nodes else f"member {number}"

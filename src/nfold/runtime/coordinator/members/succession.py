@@ -2,7 +2,8 @@
 
 build ──> until .. ──> the last step
   ^          └── another plan pays, or members come and go ──> hold the state ──> regroup ──┐
-  └────────────────────────────────────────────────────────────────────────────────────────┘
+  └────────────────────────────────────────────────────────────────────────────────────────┤
+                                   who is left has no plan, and others can come ──> wait ──┘
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 from nfold.core.job import JobSettings, Known, Recipe
 from nfold.core.members import Turnover
+from nfold.errors import PlanError
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, build_orders, with_placed
@@ -19,6 +21,7 @@ from nfold.runtime.coordinator.members.generations import Generations
 from nfold.runtime.coordinator.members.membership import Membership
 from nfold.runtime.coordinator.members.placed_regrouping import PlacedRegrouping
 from nfold.runtime.coordinator.members.regrouping import Regrouping
+from nfold.runtime.coordinator.members.standstill import Standstill
 from nfold.runtime.coordinator.placing.beside_training import with_moves
 from nfold.runtime.coordinator.placing.brought import planned_from
 from nfold.runtime.coordinator.placing.living_data import LivingData
@@ -87,6 +90,15 @@ class Succession:
         """Steps of the last checkpoint that this part of the run has kept; 0: none."""
         self._file = (b"", 0)
         """Header and steps of the last file that ranks were or could be given."""
+        self._standstill: Standstill | None = None
+        """How ranks wait that have no plan; None: nobody can come, so that the run ends."""
+        if isinstance(regrouping, Regrouping) and training.host_wait.may_wait:
+            given = (requests, membership, generations, regrouping, hand_over, training.host_wait)
+            self._standstill = Standstill(*given)
+        self._loss: RanksLost | None = None
+        """That was not told yet."""
+        self._is_loss_told = False
+        """Whether what the last generation has lost was told, so that its steps are counted."""
 
     def play(self, known: Known, ready: Ready, recipe: Recipe, checkpoint: bytes, first_step: int) -> Flow:
         """Train until the last step; return the last commands.
@@ -98,38 +110,71 @@ class Succession:
             checkpoint: header of the state that the run goes on from; empty: it begins.
             first_step: counts from 0.
         """
-        beginning, is_first, loss = Beginning(known, checkpoint, first_step), True, None
-        self._file = (checkpoint, first_step)
+        self._file, self._beginning = (checkpoint, first_step), Beginning(known, checkpoint, first_step)
+        told: Recipe | None = recipe
+        generation_end: GenerationEnd | None = None
+        ended: Any = None
         while True:
             try:
-                if loss is not None:
-                    beginning = yield from self._without(loss, beginning, ready)
-                    loss = None
-                told = recipe if is_first else None
-                generation_end, done, ended = yield from self._generation(beginning, ready, told)
+                if self._loss is not None:
+                    ended = yield from self._without(self._loss, ready)
+                elif generation_end is not None:
+                    ended = yield from self._followed(generation_end, ready)
+                if isinstance(ended, list):
+                    return ended
+                generation_end, done, ended = yield from self._generation(self._beginning, ready, told)
                 self._note_kept()
                 if not isinstance(ended, bytes):
                     return ended
-                beginning, is_first = Beginning(generation_end.known, ended, done), False
-                known, builds = yield from self._regrouping.follow(generation_end, self._as_seen(ready), done)
-                beginning = Beginning(known, ended, done, builds)
+                self._beginning, told = Beginning(generation_end.known, ended, done), None
             except RanksLost as error:
                 self._take_late([*self._requests.late, *error.late], error.members)
-                loss = error if loss is None else RanksLost((*loss.hosts, *error.hosts))
+                self._loss = error if self._loss is None else RanksLost((*self._loss.hosts, *error.hosts))
 
-    def _without(self, loss: RanksLost, beginning: Beginning, ready: Ready) -> Flow:
-        """Go back to what was kept last, with those who are left; return what they begin with."""
-        ranks = tuple(range(len(self._membership.ranks)))
+    def _followed(self, generation_end: GenerationEnd, ready: Ready) -> Flow:
+        """Connect those for whom the generation before has ended; return the last commands if the run ends."""
+        ready, done, before = self._as_seen(ready), self._beginning.next_step, self._membership.ranks
+        try:
+            known, builds = yield from self._regrouping.follow(generation_end, ready, done)
+        except PlanError as error:
+            if self._standstill is None:
+                raise
+            self._standstill.tell_left(before, done, error)
+            yield from self._generations.sever(tuple(range(len(self._membership.ranks))))
+            return (yield from self._wait_for_room(self._standstill, ready))
+        self._beginning = replace(self._beginning, known=known, builds=builds)
+        return None
+
+    def _wait_for_room(self, standstill: Standstill, ready: Ready) -> Flow:
+        """Wait for others where there is no plan for those who are left; return the last commands if none come."""
+        step = self._beginning.next_step
+        if self._hand_over.header and step > max(self._kept, self._file[1]):
+            yield from standstill.keep(step)
+            self._kept = step
+        begun = yield from standstill.wait(self._beginning.known, ready, step)
+        if isinstance(begun, list):
+            return begun
+        known, builds = begun
+        header = self._hand_over.header
+        if not header:  # it was in the memory of somebody who has left
+            header, _ = yield from self._last_file()
+        self._beginning = Beginning(known, header, step, builds)
+        return None
+
+    def _without(self, loss: RanksLost, ready: Ready) -> Flow:
+        """Go back to what was kept last, with those who are left; return the last commands if the run ends."""
+        ranks, beginning = tuple(range(len(self._membership.ranks))), self._beginning
         yield from self._generations.sever(ranks)
         self._take_late(self._requests.late, self._membership.ranks)
         self._note_kept()
         progress, chunks = self._progress, plan_of(beginning.known).chunks
-        done = max(beginning.next_step, progress.done if progress is not None else 0)
-        most = max(done, progress.countable if progress is not None else 0)
+        counts = progress if progress is not None and not self._is_loss_told else None
+        done = max(beginning.next_step, counts.done if counts is not None else 0)
+        most = max(done, counts.countable if counts is not None else 0)
         state = yield from self._hand_over.recall(ranks, most, chunks)
         if state is not None and state.step >= max(self._kept, self._file[1]):
-            if progress is not None and state.step > done:
-                self._requests.say(*progress.count_to(state.step))
+            if counts is not None and state.step > done:
+                self._requests.say(*counts.count_to(state.step))
                 done = state.step
             header, step = state.header, state.step
             told = "the step under way" if state.is_committed and step >= done else "a snapshot"
@@ -141,8 +186,23 @@ class Succession:
             self._training.go_back(step, progress)
         turnover = Turnover(lost=loss.hosts, steps_again=done - step, again_from=told)
         known = replace(beginning.known, cluster=self._speeds.in_cluster(beginning.known.cluster))
-        known, builds = yield from self._regrouping.without(turnover, known, self._as_seen(ready), step)
-        return Beginning(known, header, step, builds)
+        after = Beginning(known, header, step)
+        try:
+            known, builds = yield from self._regrouping.without(
+                turnover, known, self._as_seen(ready), step, lambda: self._note_told(after)
+            )
+        except PlanError as error:
+            if self._standstill is None:
+                raise
+            self._standstill.tell(turnover, step, error)
+            self._note_told(after)
+            return (yield from self._wait_for_room(self._standstill, self._as_seen(ready)))
+        self._beginning = Beginning(known, header, step, builds)
+        return None
+
+    def _note_told(self, after: Beginning) -> None:
+        """Note that a loss was told, and with what those who are left go on: another one does not count it again."""
+        self._loss, self._is_loss_told, self._beginning = None, True, after
 
     def _take_late(self, told: Sequence[ev.Received], members: tuple[int, ...]) -> None:
         """Take in what ranks told of the generation that has ended: the newest state may be known only by that.
@@ -155,6 +215,8 @@ class Succession:
         if progress is None or generation is None:
             return
         for each in told:
+            if each.message["is"] == "delivered" and each.file is not None:
+                each.file.drop()  # it is delivered again
             if (number := members[each.rank]) not in generation.members:
                 continue
             by_earlier_rank = replace(each, rank=generation.members.index(number))
@@ -224,6 +286,7 @@ class Succession:
         generation_end = GenerationEnd(replanning, self._membership, lookahead)
         reprobing = Reprobing(chosen.nodes, known.cluster, expected_s, self._spacing, from_step)
         progress = self._progress = Progress(ranks, chosen, beginning.next_step, run_steps.by_epoch)
+        self._is_loss_told = False
         if lookahead is not None:
             notes += lookahead.begin(known, self._as_seen(ready))
         ended = yield from self._training.play(ranks, progress, reprobing, generation_end, notes)

@@ -112,6 +112,27 @@ class HandOver:
         yield from self._requests.ask(involved, order, "handed")
         self._state = replace(state, here=(*state.here, *came))
 
+    @property
+    def header(self) -> bytes:
+        """The header of the state that is in memory; empty: none is."""
+        return b"" if self._state is None else self._state.header
+
+    def keeping(self) -> list[cmd.Order]:
+        """Return orders by which rank 0 sends the file of the state in memory; all ranks are connected.
+
+        Raises:
+            InternalError: there is none, or elements are lost.
+        """
+        state, members = self._state, self._membership.ranks
+        shared = None if state is None else state.shared(members)
+        if state is None or shared is None:
+            raise InternalError("no state is in memory as a whole that could be kept")
+        read = [Donors(members).sources(members[0], shared, len(state.header)), *([] for _ in members[1:])]
+        return [
+            cmd.Order((rank,), {"do": "keep", "state": self._told(state, member, read, rank)}, state.header)
+            for rank, member in enumerate(members)
+        ]
+
     def with_sources(self, orders: Sequence[cmd.Order], wishes: Mapping[str, Any]) -> list[cmd.Order]:
         """Return orders to build, one for each rank, with what each rank reads from whom.
 

@@ -1,0 +1,6 @@
+"""Lets the tests of this folder share what they define."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent))
