@@ -201,8 +201,8 @@ class AsynchronousReplica:
         return self.state.offer(with_optimizer=with_optimizer)
 
     def held(self, *, is_checked: bool) -> Offer:
-        """Return all that this rank has of the whole model's state while it rests, as `RankState.held`."""
-        return self.state.held(is_checked=is_checked)
+        """Return what counts of this rank's state while it rests, as `RankState.held`."""
+        return self.state.held(self._allowed, is_checked=is_checked)
 
     def _take_snapshot(self, step: int, held_s: float, given: Callable[[], None]) -> int | None:
         """Report the steps of a snapshot that is due, and keep it; see `TakeSnapshot`."""

@@ -1,7 +1,6 @@
 """What one rank of an asynchronous plan has of the model's state: for a checkpoint, at a rest, and for a snapshot."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nfold.core.graph import ModelGraph
@@ -13,7 +12,6 @@ from nfold.runtime.asynchronous.snapshot_parts import ServedNames, WorkerPart, s
 from nfold.runtime.checkpoint.agreement import first_diverged
 from nfold.runtime.checkpoint.checkpoint_format import Offer, offer
 from nfold.runtime.checkpoint.joined_facts import DIVERGED
-from nfold.runtime.checkpoint.state_file import MODEL_PREFIX
 from nfold.runtime.parameters.weights import Weights
 from nfold.runtime.step.replica import Clock
 from nfold.runtime.step.traced_model import modules_of
@@ -76,20 +74,19 @@ class RankState:
         modules = dict.fromkeys(kept) if self._rank == keeper else ()
         return offer(self._rank, self._plan.reductions, updaters, self._weights, modules)
 
-    def held(self, *, is_checked: bool) -> Offer:
-        """Return all that this rank has of the whole model's state while all rest, whoever has it as well.
+    def held(self, step: int, *, is_checked: bool) -> Offer:
+        """Return what this rank has after so many steps while all rest: the same pieces as of a snapshot.
+
+        So it does not matter which of both a member holds. What its worker has of others' shards is not counted.
 
         Args:
-            is_checked: whether to look if it is numbers at all; a pass over the weights.
+            step: steps done.
+            is_checked: whether to look if all is numbers; a pass over the weights.
         """
-        reductions, updaters = self._plan.reductions, self.store.updaters if self.store is not None else {}
-        keeps = self.store is not None and self.store.norms is not None
-        modules = modules_of(self._graph, self._groups) if keeps else ()
-        found = offer(self._rank, reductions, updaters, self._weights, modules, is_all=True)
+        found = self.snapshot(step)
         if is_checked:
-            found.facts[DIVERGED] = first_diverged(self._rank, reductions, self._weights.parameters)
-        served = {MODEL_PREFIX + name for name in self._served.all}
-        return replace(found, rest=[each for each in found.rest if self.part is not None and each.name not in served])
+            found.facts[DIVERGED] = first_diverged(self._rank, self._plan.reductions, self._weights.parameters)
+        return found
 
     def snapshot(self, step: int) -> Offer:
         """Return what this rank has after so many steps, while its shard applies nothing; others may be further."""

@@ -21,7 +21,7 @@ from nfold.planning.asynchronous.snapshot_steps import SnapshotSteps
 from nfold.planning.costs.read_ahead import chunks_read
 from nfold.planning.operator_parts.splitting import split_graph
 from nfold.runtime.asynchronous.asynchronous_replica import AsynchronousReplica
-from nfold.runtime.checkpoint.checkpoint_format import Checkpoint, Offer
+from nfold.runtime.checkpoint.checkpoint_format import Checkpoint
 from nfold.runtime.checkpoint.state_collection import Collected
 from nfold.runtime.control.channel import Message
 from nfold.runtime.guards.own_weights import OwnWeights
@@ -177,8 +177,8 @@ class Rank:
         num_bytes = self._state_handing.end_reading()
         if is_anew:
             process.memory.let_live_last()
-        taken = (partial(_snapshot, self._replica, self._next_step), self._next_step, self._state_handing.take_begun())
-        begun = self._snapshots.begin(order["protect"], *taken, commits=self._commits)
+        take, begun_with = partial(self._replica.held, is_checked=False), self._state_handing.take_begun()
+        begun = self._snapshots.begin(order["protect"], take, self._next_step, begun_with, commits=self._commits)
         if process.owns_process:
             (settle if is_anew else forget_peak)()
         self._built_s, self._built_cpu_s = process.clock(), time.process_time()
@@ -220,16 +220,10 @@ class Rank:
                 tell_losses=process.reporter.losses if self._commits else None,
                 **shared,
             )
-        return AsynchronousReplica(
-            *place,
-            report=process.reporter.step,
-            flush=process.reporter.flush,
-            fail=process.orders.fail,
-            traced_steps=self._kept,
-            steps=SnapshotSteps(protect, self._next_step, self._last_step),
-            keep=self._snapshots.keep,
-            **shared,
-        )
+        steps = SnapshotSteps(protect, self._next_step, self._last_step)
+        shared |= {"report": process.reporter.step, "flush": process.reporter.flush, "fail": process.orders.fail}
+        shared |= {"traced_steps": self._kept, "steps": steps, "keep": self._snapshots.keep}
+        return AsynchronousReplica(*place, **shared)
 
     # Training
 
@@ -393,8 +387,3 @@ class Rank:
     def _the_replica(self) -> Replica | AsynchronousReplica:
         assert self._replica is not None, "build comes first"
         return self._replica
-
-
-def _snapshot(replica: Replica | AsynchronousReplica, step: int) -> Offer:
-    """Return what a rank has that was just built, as snapshots have it."""
-    return replica.state.snapshot(step) if isinstance(replica, AsynchronousReplica) else replica.held(is_checked=False)
