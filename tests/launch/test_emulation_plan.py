@@ -246,8 +246,10 @@ def test_an_emulated_cluster_knows_the_periods_of_its_quotas() -> None:
 
 
 def test_limits_in_the_words_of_both_versions():
-    assert cpu_settings(2, 0.5) == [("cpu.max", "5000 10000")]
-    assert cpu_settings(1, 0.5) == [("cpu.cfs_period_us", "10000"), ("cpu.cfs_quota_us", "5000")]
+    assert cpu_settings(2, 0.5) == [("cpu.max", "5000 10000"), ("cpu.weight", "50")]
+    quota = [("cpu.cfs_period_us", "10000"), ("cpu.cfs_quota_us", "5000")]
+    assert cpu_settings(1, 0.5) == [*quota, ("cpu.shares", "512")]
+    assert [cpu_settings(2, cores)[1] for cores in (0.001, 1000.0)] == [("cpu.weight", "1"), ("cpu.weight", "10000")]
     node = cluster(memory='"1 GiB"').nodes[0]
     assert memory_settings(2, node) == [("memory.max", str(2**30))]
     assert memory_settings(1, node) == [("memory.limit_in_bytes", str(2**30))]

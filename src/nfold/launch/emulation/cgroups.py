@@ -103,11 +103,19 @@ def _with_quota(node: Node) -> Node:
 
 
 def cpu_settings(version: Literal[1, 2], cores: float) -> list[tuple[str, str]]:
-    """Return files of a group, and what to write into each, for so many cores."""
+    """Return files of a group, and what to write into each, for so many cores.
+
+    Where nodes want more than the machine has at a moment, they share it as their cores are to each other.
+    """
     quota_us, period_us = cpu_quota(cores)
     if version == 2:
-        return [("cpu.max", f"{quota_us} {period_us}")]
-    return [("cpu.cfs_period_us", str(period_us)), ("cpu.cfs_quota_us", str(quota_us))]
+        return [("cpu.max", f"{quota_us} {period_us}"), ("cpu.weight", str(_weight(100, cores, 1, 10_000)))]
+    weight = ("cpu.shares", str(_weight(1024, cores, 2, 262_144)))
+    return [("cpu.cfs_period_us", str(period_us)), ("cpu.cfs_quota_us", str(quota_us)), weight]
+
+
+def _weight(of_one_core: int, cores: float, least: int, most: int) -> int:
+    return min(most, max(least, round(of_one_core * cores)))
 
 
 def memory_settings(version: Literal[1, 2], node: Node) -> list[tuple[str, str]]:
