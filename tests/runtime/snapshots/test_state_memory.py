@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
@@ -38,10 +39,9 @@ def test_what_a_module_says_beside_tensors_stays_as_it_was_too():
 
 def test_a_snapshot_outlasts_the_step_that_changes_what_was_held_after_the_same_step():
     """Ranks stop after a step of which they have a snapshot, hold what they have trained, and train it on."""
-    (weight, *_), copied = snapshot()
+    weight = nn.Parameter(torch.ones(3))
     memory, offer = StateMemory(), Offer([StatePart("model.a", (3,), 0, weight)], [], {})
-    copied.pieces = {(7, 0): copied.pieces[7, 0]}
-    memory.put(copied)
+    memory.put(copied_state((0, 4), 7, offer))
     memory.put(live_state((0, 4), 7, offer, is_whole=True))
     memory.put(live_state((0, 5), 7, offer))
     memory.drop_live()
@@ -54,3 +54,33 @@ def test_a_snapshot_outlasts_the_step_that_changes_what_was_held_after_the_same_
     memory.let_live_last()
     memory.drop_live()
     assert memory.copied_steps() == [4, 6], "another model is trained from now on"
+
+
+@pytest.mark.parametrize("is_copied_first", [True, False])
+def test_of_one_step_a_copy_lasts_whichever_comes_first(is_copied_first):
+    weight, memory = nn.Parameter(torch.ones(3)), StateMemory()
+    offer = Offer([StatePart("model.a", (3,), 0, weight)], [], {})
+    both = [copied_state((0, 4), 7, offer), live_state((0, 4), 7, offer)]
+    for state in both if is_copied_first else both[::-1]:
+        memory.put(state)
+    memory.drop_live()
+    with torch.no_grad():
+        weight.add_(1.0)
+    (left,) = memory.all()
+    assert (float(left.pieces[7, 0].values[0]), left.own) == (1.0, {(7, 0)})
+
+
+def test_pieces_of_one_step_are_not_mixed_where_they_are_in_another_order():
+    """An evaluation after the step may change a buffer, which then counts among what is trained."""
+    seen, weight, given = (StatePart(f"model.{name}", (3,), 0, torch.ones(3)) for name in ("seen", "weight", "given"))
+    memory = StateMemory()
+    memory.put(copied_state((0, 4), 7, Offer([weight], [seen], {})))
+    memory.add((0, 4), {(8, 0): given})
+    memory.put(live_state((0, 4), 7, Offer([seen, weight], [], {})))
+    held = memory.get((0, 4))
+    assert {piece: part.name for piece, part in held.pieces.items()} == {
+        (7, 0): "model.seen",
+        (7, 1): "model.weight",
+        (8, 0): "model.given",
+    }
+    assert (held.is_live, held.own) == (True, frozenset())

@@ -18,6 +18,7 @@ from nfold.core.profile import Profile
 from nfold.core.trace import RankUsage
 from nfold.errors import PlanError
 from nfold.planning.choosing.advice import Refused
+from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, build_orders
@@ -96,7 +97,8 @@ class _Trials:
 
     def _train(self, ranks: tuple[int, ...], chosen: Plan, steps: int) -> Flow:
         """Play the steps, make the ranks forget, and return what each of them says at the end."""
-        progress = Progress(ranks, chosen, 0, -(-self._ready["num_samples"] // chosen.batch_size))
+        epochs = EpochSteps.even(-(-self._ready["num_samples"] // chosen.batch_size))
+        progress = Progress(ranks, chosen, 0, epochs)
         commands: list[cmd.Command] = [cmd.Order(ranks, {"do": "until", "step": steps})]
         while progress.done < steps:
             event = yield commands

@@ -178,7 +178,10 @@ class Rank:
         if is_anew:
             process.memory.let_live_last()
         take, begun_with = partial(self._replica.held, is_checked=False), self._state_handing.take_begun()
-        begun = self._snapshots.begin(order["protect"], take, self._next_step, begun_with, commits=self._commits)
+        undoes = self._commits and not (
+            is_anew and isinstance(self._replica, Replica) and self._replica.may_change_itself
+        )
+        begun = self._snapshots.begin(order["protect"], take, self._next_step, begun_with, undoes=undoes)
         if process.owns_process:
             (settle if is_anew else forget_peak)()
         self._built_s, self._built_cpu_s = process.clock(), time.process_time()

@@ -44,7 +44,7 @@ class SnapshotsOfRank:
         """Steps of the snapshots that are kept."""
 
     def begin(
-        self, every: int, take: Callable[[], Offer], step: int, held: HeldState | None, *, commits: bool
+        self, every: int, take: Callable[[], Offer], step: int, held: HeldState | None, *, undoes: bool
     ) -> Message | None:
         """Keep what the generation begins with; return what the coordinator is told of it, None if nothing is kept.
 
@@ -53,11 +53,11 @@ class SnapshotsOfRank:
             take: returns what the rank has, which was just built.
             step: steps done.
             held: what this process holds of the state that the generation began with; None: that has a file.
-            commits: whether each rank has the state of all, before or after each step: then snapshots of generations
-                before are kept until there are new ones, and nobody who waits for the first step makes one.
+            undoes: whether a step that fails changes nothing, and each rank has the state of all: then snapshots of
+                generations before are kept until there are new ones, and nobody who waits for the first step makes one.
         """
         self._every = every
-        if commits:
+        if undoes:
             self._taken = deque(each for each in self._process.memory.copied_steps() if each <= step)
             return None
         self._taken = deque([step])

@@ -58,11 +58,7 @@ class StateMemory:
         """Hold what this process had itself after some steps. A copy of that lasts longer than what is trained."""
         with self._lock:
             if (before := self._states.get(state.label)) is not None:
-                state.pieces, state.own = state.pieces | before.pieces, state.own | before.own
-                is_copied = (
-                    before.told is not None and not before.is_live and state.pieces.keys() == before.pieces.keys()
-                )
-                state.is_live &= not is_copied
+                _merge(state, before)
             self._states[state.label] = state
 
     def add(self, label: Label, pieces: Mapping[Piece, StatePart]) -> None:
@@ -155,6 +151,18 @@ def is_fixed(part: StatePart, written: Collection[str]) -> bool:
     """Return whether it is a weight that nobody changes. Buffers may change at any time."""
     is_weight = part.name.startswith(MODEL_PREFIX) and isinstance(part.values, nn.Parameter)
     return is_weight and part.name.removeprefix(MODEL_PREFIX) not in written
+
+
+def _merge(state: HeldState, before: HeldState) -> None:
+    """Add to a state what was held of it before: what others gave, and copies of the very same pieces."""
+    is_same = before.told is not None and state.told is not None and before.told["rows"] == state.told["rows"]
+    lasts = is_same and not before.is_live
+    members = {member for member, _ in state.pieces}
+    kept = {piece: part for piece, part in before.pieces.items() if lasts or piece[0] not in members}
+    state.pieces = state.pieces | kept
+    state.own = (state.own - kept.keys()) | (before.own & kept.keys())
+    state.is_live &= not lasts
+    state.is_whole |= is_same and before.is_whole
 
 
 def _copy(values: torch.Tensor, room: torch.Tensor | None) -> torch.Tensor:

@@ -27,6 +27,11 @@ class ChangedBuffers:
         self._model, self._but = model, but
         self._before = {name: _mark(buffer) for name, buffer in self._buffers()}
 
+    @property
+    def may_be_any(self) -> bool:
+        """Whether there are buffers that a forward pass may change."""
+        return bool(self._before)
+
     def modules(self) -> tuple[str, ...]:
         """Return the names of the modules of which a buffer has changed since."""
         changed = (name for name, buffer in self._buffers() if self._before.get(name) != _mark(buffer))

@@ -280,6 +280,11 @@ class Replica:
         return not (self.written or self._changed_buffers.modules() or self._extra_states.are_any)
 
     @property
+    def may_change_itself(self) -> bool:
+        """Whether a step that failed may have changed the model, now or later."""
+        return bool(self.written) or self._changed_buffers.may_be_any or self._extra_states.are_any
+
+    @property
     def written(self) -> frozenset[str]:
         """Names of parameters that the program itself changes, in its forward or in a hook."""
         return frozenset(each.name for each in self._graph.parameters if each.written)
