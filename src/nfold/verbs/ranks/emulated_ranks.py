@@ -50,7 +50,7 @@ class EmulatedRanks:
         self._homes = dict(enumerate(nodes))
         """Node of each member that takes part, in the order in which they came."""
         self._leaving = set[int]()
-        """Members that were told to leave and have not left."""
+        """Members that are to leave, or are killed, and have not left."""
         self._ready = deque[str]()
         """Nodes that have come and have no member yet."""
         self._lock = threading.Lock()
@@ -84,7 +84,9 @@ class EmulatedRanks:
     def warn(self, fault: Fault) -> None:
         """Tell the coordinator of a fault that is about to begin; by the thread of the faults."""
         if fault.verb == "kill":
-            here = tuple(member for member, node in tuple(self._homes.items()) if node == fault.node)
+            with self._lock:
+                here = tuple(member for member, node in self._homes.items() if node == fault.node)
+                self._leaving.update(here)
             self._events.put(ev.KillAnnounced(here, fault.text))
         elif fault.verb in ("join", "leave") and (why := self._moved(fault)):
             self._say(f"note: --fault {fault.text!r}: {fault.node} {why}")
