@@ -46,6 +46,7 @@ from nfold.runtime.parameters.buffers import Buffers
 from nfold.runtime.parameters.held_pieces import sparse_gradients
 from nfold.runtime.parameters.optimizer_updates import Kept, build_updaters, kept_by
 from nfold.runtime.parameters.weights import Weights
+from nfold.runtime.snapshots.shipments import Giving
 from nfold.runtime.step.cells import Cells
 from nfold.runtime.step.engine import Engine
 from nfold.runtime.step.kept_program import KeptProgram
@@ -204,7 +205,7 @@ class AsynchronousReplica:
         """Return what counts of this rank's state while it rests, as `RankState.held`."""
         return self.state.held(self._allowed, is_checked=is_checked)
 
-    def _take_snapshot(self, step: int, held_s: float, given: Callable[[], None]) -> int | None:
+    def _take_snapshot(self, step: int, held_s: float, given: Callable[[], None]) -> Giving | None:
         """Report the steps of a snapshot that is due, and keep it; see `TakeSnapshot`."""
         begin_s = self._clock() - held_s
         if self._client is not None:
