@@ -84,16 +84,18 @@ class Protection:
         Args:
             rank: that tells it.
             message: what it tells, and after how many steps.
-            step_s: of a step; None: not known yet.
+            step_s: of a step, on average where steps are not alike; None: not known yet.
         """
         state = self.note(rank, message)
         if state is None:
             return []
         if message["rows"] is not None:
             self._other_at = max(self._other_at, message["step"])
-        if message["seconds"]:
-            self._cost_s = min(message["seconds"], self._cost_s or message["seconds"])
-        return self._order(state, step_s) if state.is_whole else []
+        if not state.is_whole:
+            return []
+        if state.cost_s:  # where one rank has waited, training has
+            self._cost_s = min(state.cost_s, self._cost_s or state.cost_s)
+        return self._order(state, step_s)
 
     def note(self, rank: int, message: Mapping[str, Any]) -> ToldState | None:
         """Take in what a rank tells of a snapshot; return what all have told of that one, None if it tells of none."""
