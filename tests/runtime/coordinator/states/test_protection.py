@@ -40,3 +40,11 @@ def test_a_snapshot_costs_what_it_costs_the_rank_that_waits_longest():
     most = steps_between(COST_S, STEP_S, DAY_S / 2)
     assert orders(made, 8, STEP_S, COST_S, 2e-4) == [((most + 1) // 2, most // 2)]
     assert orders(made, 16, STEP_S, 9 * COST_S, 2e-4) == [((most + 1) // 2, most // 2)], "what only happens once"
+
+
+def test_a_generation_in_which_ranks_wait_for_no_step_begins_in_the_rhythm_in_which_it_goes_on():
+    """Steps that they may begin already keep the first one: it must cost no more than was asked for either."""
+    made = protection("7", SimpleNamespace())
+    assert made.wishes["protect"] == 4
+    assert orders(made, 4, STEP_S, COST_S, COST_S) == [(4, 3)]
+    assert protection("7", None).wishes["protect"] == 7

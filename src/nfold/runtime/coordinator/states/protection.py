@@ -68,7 +68,9 @@ class Protection:
         self._generation = self._membership.generation
         is_on = self._is_on and plan.world_size > 1
         self._commits = is_on and plan.is_replicated
-        self._rhythm = Rhythm(self._wish.most_steps or FIRST_EVERY, 0) if is_on else Rhythm(0, 0)
+        # Ranks that wait for no step change to another rhythm late: it is what it will be once buddies are given any.
+        ships, most_steps = plan.asynchrony is not None, self._wish.most_steps or FIRST_EVERY
+        self._rhythm = Rhythm.of(most_steps, ships=ships) if is_on else Rhythm(0, 0)
         self._cost_s, self._other_at, self._ordered_at = None, _NEVER, _NEVER
         rates = [node.uplink.bandwidth_bytes_per_s for node in cluster.nodes if node.uplink and node.name in plan.nodes]
         self._link_bytes_per_s = min(rates, default=None)
