@@ -378,7 +378,7 @@ class AsynchronousReplica:
             spans = self._ticket_spans.take(parts.step, begin_s)
             self._report(StepResult(parts, losses, spans, begin_s, notes=self.take_notes()))
         if self._server is None:
-            self.state.keep_until(steps_done)
+            self.state.keep_until(min(steps_done, self._allowed))  # of later ones it may not know yet which are due
 
     def abandon(self, error: BaseException) -> None:
         """Stop all work here at the first failure, and say so once; from any thread."""

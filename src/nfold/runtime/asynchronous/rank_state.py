@@ -101,7 +101,7 @@ class RankState:
         return self._keep(step, self.snapshot(step), begin_s, given, self.written)
 
     def keep_until(self, steps_done: int) -> None:
-        """Keep all snapshots that are due by then, on a rank without a shard."""
+        """Keep all snapshots that are due by then, on a rank without a shard, which knows of all up to there."""
         due, self._told_at = self.steps.within(self._told_at, steps_done), steps_done
         for step in due:
             self.keep(step, self._clock(), _nothing)
