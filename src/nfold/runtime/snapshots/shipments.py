@@ -97,7 +97,7 @@ class Sender:
 
     def send(self, state: HeldState, taken: Callable[[], None]) -> None:
         """Begin to give the buddy what it is to have of a snapshot; `taken` is called once it has that."""
-        self._pacer.change(self._bytes_per_s)
+        self._pacer.change(None if self._unsent else self._bytes_per_s)  # who is behind catches up
         self._put((state, taken))
 
     def no_more(self) -> None:
