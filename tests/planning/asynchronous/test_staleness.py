@@ -251,12 +251,14 @@ class World:
                 self.cut(number, found.step)
             else:
                 self.apply(number, found)
-            limits = [step + self.lag for step in self.giving.values()]
-            limits += [due for each in (0, 1) if (due := self.next_cut(each)) is not None]
+            limits = [limit for each in (0, 1) if (limit := self.limit(each)) is not None]
             done = self.shards[0].steps_done  # which is what workers tell
             assert done <= min(limits, default=done), "so a loss costs no more than was asked for"
 
-    def next_cut(self, number):
+    def limit(self, number):
+        """Another number of steps between snapshots may make the next one due before buddies must have the last."""
+        if number in self.giving:
+            return self.giving[number] + self.lag
         return self.steps[number].next_after(self.cuts[number][-1] if self.cuts[number] else 0)
 
     def cut(self, number, step):
@@ -319,6 +321,8 @@ def test_every_ticket_once_within_the_bound_without_deadlock(workers, bound, len
     world = World(workers, bound, rests, weights, rhythms=rhythms, lag=min([lag, *(rhythms or ())]))
     turn = 0
     while options := world.options():
+        if not all(world.resting) and all(what == "given" for what, _ in options):
+            assert any(world.holds[who].waits_for_buddies for _, who in options), "so that it can hurry them"
         world.play(options[choices[turn % len(choices)] % len(options)])
         turn += 1
     assert all(world.resting), "everybody is told of the end"
@@ -340,3 +344,19 @@ def test_a_bound_that_is_broken_is_noticed():
     each.handle(pushed(0, 1))
     with pytest.raises(InternalError, match="further apart"):
         each.validate()
+
+
+def test_a_shard_waits_for_buddies_where_it_holds_something_back_that_they_must_have_a_snapshot_for():
+    held = HeldShard(shard(workers=1), 1, SnapshotSteps(2, 0, 9))
+    for ticket in (0, 1):
+        held.take(pushed(0, ticket, weight=1.0))
+        assert isinstance(held.next(), Pushed)
+        held._rules.handle(pushed(0, ticket, weight=1.0))
+    assert held.next() == Cut(2)
+    held.give(2, 1)
+    assert not held.waits_for_buddies
+    held.take(pushed(0, 3, weight=1.0))
+    assert held.next() is None
+    assert held.waits_for_buddies
+    held.given(2)
+    assert not held.waits_for_buddies

@@ -25,8 +25,8 @@ def test_who_cannot_be_called_back_has_few_evaluations_before_him(asynchrony, is
     assert progress.window() >= FIRST_WINDOW
 
 
-def report(step: int, rank: int) -> dict[str, Any]:
-    parts = StepParts.from_row([step, rank, 0.5, *[0.0] * 6, 7, 3])
+def report(step: int, rank: int, step_s: float = 0.5) -> dict[str, Any]:
+    parts = StepParts.from_row([step, rank, step_s, *[0.0] * 6, 7, 3])
     given = {"spans": [], "reductions": [], "begin_s": 0.0, "notes": []}
     return {"step": step, "parts": parts.to_row(), "losses": [[rank, 0.25]], **given}
 
@@ -57,3 +57,14 @@ def test_losses_of_a_step_that_all_have_reported_are_forgotten():
     assert [each.step for each in progress.take(told(1, 4)) if hasattr(each, "loss")] == [4]
     progress.take(told(1, under_way=4))
     assert progress.countable == 5
+
+
+@pytest.mark.parametrize(("asynchrony", "step_s"), [(None, 0.0), (SimpleNamespace(), 0.25)])
+def test_a_step_that_nobody_waits_for_lasts_as_long_as_the_last_ones_on_average(asynchrony, step_s):
+    """Where slices of two steps end together, the second one takes no time at all."""
+    serves = SimpleNamespace(shares=(SimpleNamespace(rank=0),))
+    progress = Progress((0,), SimpleNamespace(asynchrony=asynchrony, reductions=(serves,)), 0, EPOCHS)
+    assert progress.step_s is None
+    reports = [report(step, 0, seconds) for step, seconds in enumerate([9.0, *[0.5, 0.0] * 8])]
+    progress.take(ev.Received(0, {"is": "steps", "steps": reports, "samples": [], "under_way": None}))
+    assert progress.step_s == step_s

@@ -20,8 +20,8 @@ class Arrived:
 
     number = 0
 
-    def __init__(self, messages: dict[int, bytes]) -> None:
-        self.messages = messages
+    def __init__(self, messages: dict[int, bytes], *, is_fast: bool = False) -> None:
+        self.messages, self.is_fast = messages, is_fast
         self.sent: list[int] = []
 
     def receive(self, peer: int, tag: int, into: memoryview, done: Any) -> None:
@@ -31,6 +31,8 @@ class Arrived:
 
     def send(self, peer: int, tag: int, data: memoryview, done: Any) -> None:
         self.sent.append(tag)
+        if self.is_fast:
+            done()
 
     def on_failure_too(self, _: Any) -> None:
         """Nobody is lost."""
@@ -49,6 +51,23 @@ def test_the_thread_that_gives_a_buddy_snapshots_ends_with_its_generation():
     assert not closing.is_alive()
     assert set(threading.enumerate()) <= before | {closing}
     assert not failures
+
+
+def test_a_sender_in_a_hurry_has_no_pace_until_more_is_sent():
+    """A rate that was measured while a step took long would throttle training for good."""
+    shipment, had = Shipment.from_row([1, 0, 1, 0, [[0, "w", "F32", [2], 0, 2]]]), threading.Event()
+    first, then = (HeldState((0, step), {(0, 0): StatePart("w", (2,), 0, torch.zeros(2))}) for step in (3, 6))
+    transport = Arrived({shipment.tag(count): b"\1" for count in (0, 2)}, is_fast=True)
+    sender = Sender(transport, shipment, 1e-6, None)
+    sender.send(first, had.set)  # nothing paces the first part
+    assert had.wait(10)
+    had.clear()
+    sender.send(then, had.set)
+    assert len(transport.sent) <= 3, "the second one must wait for the time of the first one's bytes"
+    sender.hurry()
+    assert had.wait(10)
+    sender.close()
+    assert len(transport.sent) == 4
 
 
 def test_a_snapshot_of_many_parts_may_come_before_its_buddy_looks_for_them(monkeypatch):

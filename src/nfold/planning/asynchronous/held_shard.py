@@ -44,6 +44,14 @@ class HeldShard:
         """Whether anything waits."""
         return bool(self._waiting)
 
+    @property
+    def waits_for_buddies(self) -> bool:
+        """Whether something waits until buddies have what is on its way to them, once `next` has nothing to do."""
+        if self._given is None:
+            return False
+        is_due = self._steps.next_after(self._cut_at) == self._rules.steps_done
+        return is_due or any(self._is_from(event, self._given[1]) for event in self._waiting)
+
     def take(self, event: Event) -> None:
         """Take in what has come."""
         self._waiting.append(event)
@@ -80,9 +88,13 @@ class HeldShard:
         Until its own rank may begin a step, it may not have been told that a snapshot is due before that. And nobody
         computes what buddies are too far behind for: another shard would apply it.
         """
-        if not self._steps.are_any or not isinstance(event, Pushed | Pulled):
+        if not self._steps.are_any:
             return False
         limits = [] if self._given is None else [self._given[1]]
         if isinstance(event, Pushed):
             limits += [self._rules.allowed, *([] if due is None else [due])]
-        return any(event.ticket // self._workers >= limit for limit in limits)
+        return any(self._is_from(event, limit) for limit in limits)
+
+    def _is_from(self, event: Event, step: int) -> bool:
+        """Whether an event belongs to a slice of this step or of a later one."""
+        return isinstance(event, Pushed | Pulled) and event.ticket // self._workers >= step

@@ -46,6 +46,7 @@ from nfold.runtime.parameters.buffers import Buffers
 from nfold.runtime.parameters.held_pieces import sparse_gradients
 from nfold.runtime.parameters.optimizer_updates import Kept, build_updaters, kept_by
 from nfold.runtime.parameters.weights import Weights
+from nfold.runtime.snapshots.shipments import Giving
 from nfold.runtime.step.cells import Cells
 from nfold.runtime.step.engine import Engine
 from nfold.runtime.step.kept_program import KeptProgram
@@ -204,7 +205,7 @@ class AsynchronousReplica:
         """Return what counts of this rank's state while it rests, as `RankState.held`."""
         return self.state.held(self._allowed, is_checked=is_checked)
 
-    def _take_snapshot(self, step: int, held_s: float, given: Callable[[], None]) -> int | None:
+    def _take_snapshot(self, step: int, held_s: float, given: Callable[[], None]) -> Giving | None:
         """Report the steps of a snapshot that is due, and keep it; see `TakeSnapshot`."""
         begin_s = self._clock() - held_s
         if self._client is not None:
@@ -377,7 +378,7 @@ class AsynchronousReplica:
             spans = self._ticket_spans.take(parts.step, begin_s)
             self._report(StepResult(parts, losses, spans, begin_s, notes=self.take_notes()))
         if self._server is None:
-            self.state.keep_until(steps_done)
+            self.state.keep_until(min(steps_done, self._allowed))  # of later ones it may not know yet which are due
 
     def abandon(self, error: BaseException) -> None:
         """Stop all work here at the first failure, and say so once; from any thread."""

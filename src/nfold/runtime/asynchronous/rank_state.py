@@ -13,15 +13,16 @@ from nfold.runtime.checkpoint.agreement import first_diverged
 from nfold.runtime.checkpoint.checkpoint_format import Offer, offer
 from nfold.runtime.checkpoint.joined_facts import DIVERGED
 from nfold.runtime.parameters.weights import Weights
+from nfold.runtime.snapshots.shipments import Giving
 from nfold.runtime.step.replica import Clock
 from nfold.runtime.step.traced_model import modules_of
 
 if TYPE_CHECKING:
     from nfold.runtime.asynchronous.store import Store
 
-KeepSnapshot = Callable[[int, Offer, float, Callable[[], None], frozenset[str]], int | None]
+KeepSnapshot = Callable[[int, Offer, float, Callable[[], None], frozenset[str]], Giving | None]
 """Given steps done, what is to be kept, when taking it has begun, what to call once all buddies have it, and weights
-that the program itself changes; returns after how many steps buddies must have it, None if nobody is given any."""
+that the program itself changes; returns how buddies are given it, None if nobody is given any."""
 
 
 class RankState:
@@ -93,14 +94,14 @@ class RankState:
         found = shard_offer(self.store, self._weights, self._served)
         return found if self.part is None else self.part.add_to(found, step)
 
-    def keep(self, step: int, begin_s: float, given: Callable[[], None]) -> int | None:
+    def keep(self, step: int, begin_s: float, given: Callable[[], None]) -> Giving | None:
         """Keep a snapshot, of which all steps have been reported; return as `KeepSnapshot`."""
         if self._keep is None:
             return None
         return self._keep(step, self.snapshot(step), begin_s, given, self.written)
 
     def keep_until(self, steps_done: int) -> None:
-        """Keep all snapshots that are due by then, on a rank without a shard."""
+        """Keep all snapshots that are due by then, on a rank without a shard, which knows of all up to there."""
         due, self._told_at = self.steps.within(self._told_at, steps_done), steps_done
         for step in due:
             self.keep(step, self._clock(), _nothing)

@@ -26,6 +26,7 @@ from nfold.runtime.asynchronous.worker_and_shard_messages import (
 )
 from nfold.runtime.control.ticket_rows import Account
 from nfold.runtime.parameters.buffers import as_bytes
+from nfold.runtime.snapshots.shipments import Giving
 from nfold.transport.protocol import Transport
 
 
@@ -38,9 +39,9 @@ class SnapshotGiven:
 
 Stimulus = Request | Allowed | SnapshotGiven
 Post = Callable[[Request], None]
-TakeSnapshot = Callable[[int, float, Callable[[], None]], int | None]
+TakeSnapshot = Callable[[int, float, Callable[[], None]], Giving | None]
 """Given the steps that are done, the seconds for which gradients were held back, and what to call once all buddies have
-it; returns after how many steps they must have it, None if nobody is given any."""
+it; returns how they are given it, None if nobody is given any."""
 IDLE_S = 0.05
 """A dedicated server that hears nothing for so long tells the coordinator what it has not told yet."""
 
@@ -187,6 +188,8 @@ class Server:
         self._rules, self.store, self._ends, self._account, self._tickets = rules, store, ends, account, tickets
         self._ticket_spans, self._snapshot = ticket_spans, snapshot
         self._holding = HeldShard(rules, len(ends), steps)
+        self._giving: Giving | None = None
+        """The last snapshot that was sent to buddies."""
         self._held_since_s: float | None = None
         """Since when gradients have been held back without a break."""
         self._is_dedicated, self._tell, self._idle, self._fail, self._clock = is_dedicated, tell, idle, fail, clock
@@ -286,6 +289,8 @@ class Server:
                 self._cut(found.step)
             else:
                 self._play(found)
+        if self._giving is not None and self._holding.waits_for_buddies:
+            self._giving.hurry()
         if not self._holding.holds_back:
             self._held_since_s = None
         elif self._held_since_s is None:
@@ -293,9 +298,9 @@ class Server:
 
     def _cut(self, step: int) -> None:
         held_s = 0.0 if self._held_since_s is None else self._clock() - self._held_since_s
-        lag = self._snapshot(step, held_s, partial(self._queue.put, SnapshotGiven(step)))
-        if lag is not None:
-            self._holding.give(step, lag)
+        self._giving = self._snapshot(step, held_s, partial(self._queue.put, SnapshotGiven(step)))
+        if self._giving is not None:
+            self._holding.give(step, self._giving.lag)
 
     def _play(self, stimulus: Event) -> None:
         rested, before = self._rules.steps_done == self._rules.allowed, self._rules.steps_done

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -124,7 +125,7 @@ class WorkerPart:
         state: dict[str, Any] = self._model.state_dict(keep_vars=True)
         tensors = ((name, value) for name, value in state.items() if isinstance(value, torch.Tensor))
         rest = [self._part(name, value) for name, value in tensors if name not in self._served]
-        return rest, plain_extras(state) if self._is_first else {}
+        return rest, deepcopy(plain_extras(state)) if self._is_first else {}  # modules may go on changing these objects
 
     def _part(self, name: str, value: torch.Tensor) -> StatePart:
         part = StatePart(MODEL_PREFIX + name, tuple(value.shape), 0, value)

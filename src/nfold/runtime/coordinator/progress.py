@@ -1,5 +1,6 @@
 """Joins what the ranks report into steps, evaluations and checkpoints, and says how far ranks may run ahead."""
 
+from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ FIRST_WINDOW = 4
 DRIFT = 16
 """Steps that workers of an asynchronous plan may be ahead of what all have reported: a rank tells of a step when it has
 done its own slice, so others that are f times as fast are about f steps further."""
+_MEAN_STEPS = 16
 _MOST_PENDING = 4
 """Evaluations and checkpoints that an asynchronous run may have before it: nobody can call its steps back, and what
 stands between them may take far longer than they do."""
@@ -48,7 +50,8 @@ class Progress:
         """Of checkpoints, models and averages."""
         self.unkept = ""
         """Why nobody could go on from checkpoints any more."""
-        self._step_s: float | None = None
+        self._last_s: deque[float] = deque(maxlen=1 if chosen.asynchrony is None else _MEAN_STEPS)
+        """Seconds of the last steps."""
         self._told: set[str] = set()
 
     @property
@@ -58,17 +61,19 @@ class Progress:
 
     @property
     def step_s(self) -> float | None:
-        """Seconds of the last step; None: there was none."""
-        return self._step_s
+        """Seconds of the last step, or mean of the last ones where nobody waits for a common step: any one may be over
+        in the moment in which another one is, or long after it. None: there was none.
+        """
+        return sum(self._last_s) / len(self._last_s) if self._last_s else None
 
     def window(self) -> int:
         """The number of steps that ranks may run ahead of what all of them have reported."""
         if self._plan.asynchrony is not None and len(self.pending) >= _MOST_PENDING:
             return 0
         least = 2 if self._plan.asynchrony is None else DRIFT
-        if self._step_s is None:
+        if (step_s := self.step_s) is None:
             return max(least, FIRST_WINDOW)
-        return max(least, round(WINDOW_S / max(self._step_s, 1e-6)))
+        return max(least, round(WINDOW_S / max(step_s, 1e-6)))
 
     def take(self, event: ev.Received) -> list[cmd.Command]:
         """Take in a rank's report; return the commands for what is complete with it."""
@@ -125,7 +130,7 @@ class Progress:
         done: list[cmd.Command] = []
         while self.done < step:
             reports = self._reports.setdefault(self.done, {})
-            longest_s = max((report["parts"].step_s for report in reports.values()), default=self._step_s or 0.0)
+            longest_s = max((report["parts"].step_s for report in reports.values()), default=self.step_s or 0.0)
             for rank in set(self._ranks) - reports.keys():
                 reports[rank] = self._unreported(rank, longest_s)
             done.append(replace(self._count(), is_late=True))
@@ -149,7 +154,7 @@ class Progress:
         parts = tuple(reports[rank]["parts"] for rank in self._ranks)
         if self._plan.asynchrony is not None:
             parts = aligned(parts, serving_ranks(self._plan.reductions)[0])
-        self._step_s = max(part.step_s for part in parts)
+        self._last_s.append(max(part.step_s for part in parts))
         losses = sorted(pair for report in reports.values() for pair in report["losses"])
         loss = sum(value for _, value in losses)
         reductions = tuple(ReductionParts.from_row(row) for rank in self._ranks for row in reports[rank]["reductions"])

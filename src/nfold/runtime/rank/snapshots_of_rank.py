@@ -11,6 +11,7 @@ Three are kept then: a worker without a shard may tell late that it has taken on
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from nfold.runtime.asynchronous.server import Countdown
@@ -18,7 +19,7 @@ from nfold.runtime.checkpoint.checkpoint_format import Offer
 from nfold.runtime.checkpoint.joined_facts import UNKEPT
 from nfold.runtime.control.channel import Message
 from nfold.runtime.rank.process import Process
-from nfold.runtime.snapshots.shipments import Receiver, Sender, Shipment
+from nfold.runtime.snapshots.shipments import Giving, Receiver, Sender, Shipment
 from nfold.runtime.snapshots.state_memory import HeldState, adopted_state, copied_state
 from nfold.runtime.step.replica import Replica
 from nfold.transport.generations.generation_transport import GenerationTransport
@@ -125,7 +126,7 @@ class SnapshotsOfRank:
 
     def keep(
         self, step: int, offer: Offer, begin_s: float, given: Callable[[], None], written: frozenset[str]
-    ) -> int | None:
+    ) -> Giving | None:
         """Take a snapshot of an asynchronous rank, and tell the coordinator; from the thread that took it.
 
         Args:
@@ -136,10 +137,11 @@ class SnapshotsOfRank:
             written: weights that no rank trains, and that the program itself changes.
 
         Returns:
-            after how many steps buddies must have it; None: nobody is given any.
+            how it is given to buddies; None: nobody is given any.
         """
         state = self._keep(offer, written, step, begin_s, 3) if self._every else None
-        return self._lag if state is not None and self._send(state, given) else None
+        senders = self._send(state, given) if state is not None else []
+        return Giving(self._lag, partial(_hurry, senders)) if senders else None
 
     def _keep(
         self, offer: Offer, written: frozenset[str], step: int, begin_s: float, most_kept: int
@@ -204,13 +206,13 @@ class SnapshotsOfRank:
         for sender in self._senders:
             sender.wait()
 
-    def _send(self, state: HeldState, given: Callable[[], None]) -> bool:
-        """Begin to give buddies their parts of a snapshot; return whether there are any."""
+    def _send(self, state: HeldState, given: Callable[[], None]) -> list[Sender]:
+        """Begin to give buddies their parts of a snapshot; return who does."""
         with self._lock:
             one_has = Countdown(len(self._senders), given).one_done
             for sender in self._senders:
                 sender.send(state, one_has)
-            return bool(self._senders)
+            return list(self._senders)
 
     def _told(self, state: HeldState, seconds: float) -> Message:
         """Return what the coordinator is told; rows only where they are others than before."""
@@ -223,6 +225,11 @@ class SnapshotsOfRank:
             for sender in self._take_senders():
                 sender.no_more()
         return {"rows": changed, "facts": facts, "seconds": seconds}
+
+
+def _hurry(senders: list[Sender]) -> None:
+    for sender in senders:
+        sender.hurry()
 
 
 def _nothing() -> None:

@@ -57,6 +57,16 @@ class Shipment:
         return tag_of(Use.STATE, _FIRST | (self.number % _NUMBERS) << _NUMBER_BITS | count)
 
 
+@dataclass(frozen=True, slots=True)
+class Giving:
+    """A snapshot on its way to buddies."""
+
+    lag: int
+    """Steps after which they must have it."""
+    hurry: Callable[[], None]
+    """Give them what is left as fast as it goes: somebody waits for that."""
+
+
 class Sender:
     """Sends one shipment for each snapshot, in a thread of its own, which ends with the generation."""
 
@@ -87,11 +97,16 @@ class Sender:
 
     def send(self, state: HeldState, taken: Callable[[], None]) -> None:
         """Begin to give the buddy what it is to have of a snapshot; `taken` is called once it has that."""
+        self._pacer.change(None if self._unsent else self._bytes_per_s)  # who is behind catches up
         self._put((state, taken))
 
     def no_more(self) -> None:
         """Begin to tell the buddy, behind all snapshots, that no more come."""
         self._put(None)
+
+    def hurry(self) -> None:
+        """Give the buddy what was sent as fast as it goes, until more is sent."""
+        self._pacer.change(None)
 
     def wait(self) -> None:
         """Wait until the buddy has all that was sent, which goes as fast as it can meanwhile.
@@ -99,12 +114,11 @@ class Sender:
         Raises:
             TransportError: it is lost.
         """
-        self._pacer.change(None)
+        self.hurry()
         with self._changed:
             self._changed.wait_for(lambda: self._failure is not None or not self._unsent)
             if self._failure is not None:
                 raise self._failure
-        self._pacer.change(self._bytes_per_s)
 
     def close(self) -> None:
         """Send nothing more, whatever is on its way, and end the thread."""

@@ -68,7 +68,9 @@ class Protection:
         self._generation = self._membership.generation
         is_on = self._is_on and plan.world_size > 1
         self._commits = is_on and plan.is_replicated
-        self._rhythm = Rhythm(self._wish.most_steps or FIRST_EVERY, 0) if is_on else Rhythm(0, 0)
+        # Ranks that wait for no step change to another rhythm late: it is what it will be once buddies are given any.
+        ships, most_steps = plan.asynchrony is not None, self._wish.most_steps or FIRST_EVERY
+        self._rhythm = Rhythm.of(most_steps, ships=ships) if is_on else Rhythm(0, 0)
         self._cost_s, self._other_at, self._ordered_at = None, _NEVER, _NEVER
         rates = [node.uplink.bandwidth_bytes_per_s for node in cluster.nodes if node.uplink and node.name in plan.nodes]
         self._link_bytes_per_s = min(rates, default=None)
@@ -84,16 +86,18 @@ class Protection:
         Args:
             rank: that tells it.
             message: what it tells, and after how many steps.
-            step_s: of a step; None: not known yet.
+            step_s: of a step, on average where steps are not alike; None: not known yet.
         """
         state = self.note(rank, message)
         if state is None:
             return []
         if message["rows"] is not None:
             self._other_at = max(self._other_at, message["step"])
-        if message["seconds"]:
-            self._cost_s = min(message["seconds"], self._cost_s or message["seconds"])
-        return self._order(state, step_s) if state.is_whole else []
+        if not state.is_whole:
+            return []
+        if state.cost_s:  # where one rank has waited, training has
+            self._cost_s = min(state.cost_s, self._cost_s or state.cost_s)
+        return self._order(state, step_s)
 
     def note(self, rank: int, message: Mapping[str, Any]) -> ToldState | None:
         """Take in what a rank tells of a snapshot; return what all have told of that one, None if it tells of none."""

@@ -20,6 +20,8 @@ class ToldState:
     """By rank."""
     rows: dict[int, Sequence[Sequence[Any]]] = field(default_factory=dict)
     facts: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    cost_s: float = 0.0
+    """Seconds that taking it has cost the member whom it has cost most; 0: it was there already."""
 
     @property
     def is_whole(self) -> bool:
@@ -52,12 +54,13 @@ class StateLedger:
             label: generation and steps done.
             members: of that generation.
             number: of the member.
-            told: its rows, None where they are those of its last state, and facts.
+            told: its rows, None where they are those of its last state, facts, and what a snapshot has cost.
         """
         rows = told["rows"] if told["rows"] is not None else self._rows[label[0], number]
         self._rows[label[0], number] = rows
         state = self._states.setdefault(label, ToldState(*label, members))
         state.rows[number], state.facts[number] = rows, told["facts"]
+        state.cost_s = max(state.cost_s, told.get("seconds", 0.0))
         self._states = {key: self._states[key] for key in sorted(self._states)[-_MOST_STATES:]}
         generations = {generation for generation, _ in self._states}
         self._rows = {key: told for key, told in self._rows.items() if key[0] in generations}

@@ -1,0 +1,50 @@
+"""How often snapshots are taken, by what ranks tell of them."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from coordinated import held
+
+from nfold.core.options.protection import steps_between
+from nfold.runtime.coordinator.states.protection import Protection
+from nfold.runtime.coordinator.states.state_ledger import StateLedger
+
+DAY_S = 86400.0
+COST_S, STEP_S = 1.0, 0.5
+
+
+def protection(protect: str, asynchrony: Any) -> Protection:
+    """A generation of two hosts has begun."""
+    membership = SimpleNamespace(
+        ranks=(0, 1), generation=SimpleNamespace(number=0), member=lambda number: SimpleNamespace(host=f"host-{number}")
+    )
+    settings = SimpleNamespace(protect=protect, hosts_last=DAY_S, keeps_snapshots=True)
+    made = Protection(settings, StateLedger(), membership)
+    plan = SimpleNamespace(world_size=2, is_replicated=False, nodes=("a", "b"), asynchrony=asynchrony)
+    made.begin(plan, SimpleNamespace(nodes=()))
+    return made
+
+
+def orders(made: Protection, step: int, step_s: float | None, *seconds: float) -> list[tuple[int, int]]:
+    """Let both ranks tell of a snapshot, the first of something that it has alone; return the rhythms ordered."""
+    found = []
+    for rank, cost_s in enumerate(seconds):
+        message = {"is": "snapshot", "step": step, "seconds": cost_s, **held(alone=rank == 0)}
+        found += [each for each in made.take(rank, message, step_s) if hasattr(each, "message")]
+    return [(order.message["every"], order.message["lag"]) for order in found]
+
+
+def test_a_snapshot_costs_what_it_costs_the_rank_that_waits_longest():
+    made = protection("auto", SimpleNamespace())
+    orders(made, 0, None, 0.0, 0.0)
+    most = steps_between(COST_S, STEP_S, DAY_S / 2)
+    assert orders(made, 8, STEP_S, COST_S, 2e-4) == [((most + 1) // 2, most // 2)]
+    assert orders(made, 16, STEP_S, 9 * COST_S, 2e-4) == [((most + 1) // 2, most // 2)], "what only happens once"
+
+
+def test_a_generation_in_which_ranks_wait_for_no_step_begins_in_the_rhythm_in_which_it_goes_on():
+    """Steps that they may begin already keep the first one: it must cost no more than was asked for either."""
+    made = protection("7", SimpleNamespace())
+    assert made.wishes["protect"] == 4
+    assert orders(made, 4, STEP_S, COST_S, COST_S) == [(4, 3)]
+    assert protection("7", None).wishes["protect"] == 7
