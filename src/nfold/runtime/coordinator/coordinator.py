@@ -158,7 +158,7 @@ class Coordinator:
             self._hurt.discard(said.member)
         if kind == "failed" and self._membership.take(ms.MemberFailed(said.member)) is Decision.FAIL:
             self._postmortem.failed(rank, said.message)
-        elif kind == "delivered":
+        elif kind == "delivered" and said.member not in self._hurt:  # else it does so again
             self._membership.take(ms.MemberDelivered(said.member))
         elif kind == "finished":
             self._membership.take(ms.MemberFinished(said.member))

@@ -271,11 +271,13 @@ class Membership:
         self._num_spared = 0 if is_enough else self._num_spared + count
 
     def can_lose(self, numbers: Collection[int]) -> bool:
-        """Whether enough ranks are left without these members, and without those that have finished."""
-        return not self.fixed and len(set(self.ranks) - set(numbers) - self._finished) >= self._fewest
+        """Whether enough ranks are left without these members, and without those that have finished or are to."""
+        staying = set(self.ranks) - self._finished - self._dismissed - set(numbers)
+        return not self.fixed and len(staying) >= self._fewest
 
     def lose(self, numbers: Collection[int]) -> None:
-        """Take the ranks of members that are lost, or finished; what others saw of a loss is no failure of theirs."""
+        """Take the ranks of members that are lost, have finished or were told to; what others saw is no failure."""
+        self._finished |= self._dismissed & set(self.ranks)  # nobody asks them for anything more
         self.ranks = tuple(number for number in self.ranks if number not in self._finished.union(numbers))
         self._delivered.clear()  # they may have to do so again
         self._failed = (self._failed - set(self.ranks)) | set(numbers)
