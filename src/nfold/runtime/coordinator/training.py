@@ -80,6 +80,13 @@ class Training:
         self._keeps_while_waiting = False
         self._interrupted = self._time_is_up = self._is_terminated = False
 
+    @property
+    def wished_end(self) -> cmd.Finished | None:
+        """How the run ends where nobody can train; None: nobody wants it to end."""
+        if not (self._interrupted or self._time_is_up):
+            return None
+        return cmd.Finished(interrupted=True, is_time_up=self._time_is_up, is_terminated=self._is_terminated)
+
     def lasts(self, run_steps: RunSteps) -> None:
         """Take in how many steps the run has from now on: hosts may have brought samples."""
         self._run_steps = run_steps

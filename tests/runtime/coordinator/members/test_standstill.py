@@ -37,10 +37,21 @@ def taken(step: int) -> list[dict[str, Any]]:
 
 def stranded() -> Job:
     """A job of three hosts that has lost one after four steps, goes back to two, and has kept those."""
+    job = stranding()
+    assert orders(job.all_say("abandoned", (0, 1))) == []
+    (noted,) = told(job.handle(ev.ClockTick(100.0, {})))
+    assert noted.startswith("waiting for another host (--nodes 1:4), 60.0 s at most: nfold scale, nfold join")
+    return job
+
+
+def stranding(*wishes: ev.Event) -> Job:
+    """The same job as its ranks are called off; with what the user wants while they train."""
     job = training(HOSTS, hosts=HostRange(1, 4), protect=2, waits_s=60.0)
     job.all_step(0, 1)
     snapshot(job, 2)
     job.all_step(2)
+    for wish in wishes:
+        job.handle(wish)
     lose(job, 2, 0, 1)
     job.all_say("abandoned", (0, 1))
     commands = job.all_say("recalled", (0, 1), states=taken(2))
@@ -55,9 +66,6 @@ def stranded() -> Job:
     job.say(0, "kept", file("kept"), has_file=True)
     kept = job.say(1, "kept", has_file=False)
     assert (kept[0], orders(kept[1:])) == (cmd.KeepCheckpoint(2, file("kept")), ["01 abandon"])
-    assert orders(job.all_say("abandoned", (0, 1))) == []
-    (noted,) = told(job.handle(ev.ClockTick(100.0, {})))
-    assert noted.startswith("waiting for another host (--nodes 1:4), 60.0 s at most: nfold scale, nfold join")
     return job
 
 
@@ -118,6 +126,15 @@ def test_a_run_that_waits_ends_when_it_is_told_to_even_if_a_host_is_lost_then(by
     assert orders(job.handle(ev.Left(1, KILLED))) == ["LetGo"]
     (*_, ended) = job.say(0, "finished", usage=None, staleness={})
     assert ended == cmd.Finished(interrupted=True, is_terminated=by_manager)
+
+
+@pytest.mark.parametrize("wish", [ev.Interrupted(by_key=True), ev.Interrupted(by_manager=True), ev.TimeUp(9.0)])
+def test_who_ends_the_run_before_a_host_is_lost_is_not_forgotten_in_the_wait(wish):
+    job = stranding(wish)
+    assert orders(job.all_say("abandoned", (0, 1))) == ["01 finish"], "at once: all is in the checkpoint"
+    (*_, ended) = job.all_say("finished", (0, 1), usage=None, staleness={})
+    by_manager, is_time_up = wish == ev.Interrupted(by_manager=True), wish == ev.TimeUp(9.0)
+    assert ended == cmd.Finished(interrupted=True, is_terminated=by_manager, is_time_up=is_time_up)
 
 
 def test_those_who_stay_keep_a_checkpoint_before_one_goes_without_whom_there_is_no_plan():

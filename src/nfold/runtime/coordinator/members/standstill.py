@@ -79,14 +79,16 @@ class Standstill:
         self._requests.say(cmd.KeepCheckpoint(step, file))
         yield from self._generations.sever(ranks)
 
-    def wait(self, known: Known, ready: Ready, step: int) -> Flow:
+    def wait(self, known: Known, ready: Ready, step: int, wished: cmd.Finished | None) -> Flow:
         """Wait for others; return what all go on with, and what they build; or the last commands where none come.
 
         Args:
             known: what the generation before rested on, with its plan.
             ready: what ranks told of the program.
             step: counts from 0.
+            wished: how the run ends, where the user wanted that while it trained.
         """
+        self._end = self._end or wished
         while self._end is None:
             for wish in self._requests.take_postponed():
                 self._requests.say(*self._hear(wish))

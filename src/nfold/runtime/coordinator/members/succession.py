@@ -151,7 +151,7 @@ class Succession:
         if self._hand_over.header and step > max(self._kept, self._file[1]):
             yield from standstill.keep(step)
             self._kept = step
-        begun = yield from standstill.wait(self._beginning.known, ready, step)
+        begun = yield from standstill.wait(self._beginning.known, ready, step, self._training.wished_end)
         if isinstance(begun, list):
             return begun
         known, builds = begun
