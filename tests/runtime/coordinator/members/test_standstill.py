@@ -11,6 +11,7 @@ from nfold.core.options.host_range import HostRange
 from nfold.errors import PlanError
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
+from nfold.runtime.control.spool import Arrived
 from nfold.runtime.coordinator.job_planning import JobPlanning
 
 NEEDS = "ring: 1 rank needs 11.4 GiB on host-0, which has 8.0 GiB"
@@ -46,6 +47,15 @@ def stranded() -> Job:
 
 def stranding(*wishes: ev.Event) -> Job:
     """The same job as its ranks are called off; with what the user wants while they train."""
+    job = called_to_keep(*wishes)
+    job.say(0, "kept", file("kept"), has_file=True)
+    kept = job.say(1, "kept", has_file=False)
+    assert (kept[0], orders(kept[1:])) == (cmd.KeepCheckpoint(2, file("kept")), ["01 abandon"])
+    return job
+
+
+def called_to_keep(*wishes: ev.Event) -> Job:
+    """The same job as its ranks are to keep the state."""
     job = training(HOSTS, hosts=HostRange(1, 4), protect=2, waits_s=60.0)
     job.all_step(0, 1)
     snapshot(job, 2)
@@ -63,9 +73,6 @@ def stranding(*wishes: ev.Event) -> Job:
     keep = job.all_say("connected", (0, 1))
     assert orders(keep) == ["0 keep", "1 keep"]
     assert keep[1].message["state"]["sources"] == [], "rank 0 has all of it"
-    job.say(0, "kept", file("kept"), has_file=True)
-    kept = job.say(1, "kept", has_file=False)
-    assert (kept[0], orders(kept[1:])) == (cmd.KeepCheckpoint(2, file("kept")), ["01 abandon"])
     return job
 
 
@@ -83,6 +90,36 @@ def test_ranks_without_a_plan_go_on_where_they_were_once_another_host_makes_room
     builds = job.all_say("connected", job.workers)
     assert [each.message["state"]["step"] for each in builds] == [2, 2, 2], "from memory"
     assert "013 until 4" in orders(job.all_say("built", job.workers, kept={}, notes=[], seconds=0.1))
+
+
+def test_the_file_is_what_all_go_back_to_where_a_host_is_lost_just_after_it_was_kept():
+    job = stranding()
+    lose(job, 1)
+    job.say(0, "abandoned")
+    job.handle(ev.TimedOut())
+    job.say(0, "abandoned")
+    assert orders(job.say(0, "recalled", states=[])) == ["TakeState"], "none is whole without the other one"
+    commands = job.handle(ev.StateTaken(b"header of step 2"))
+    assert [(each.next_step, each.turnover.steps_again) for each in commands if isinstance(each, cmd.Departed)] == [
+        (2, 0)
+    ]
+
+
+@pytest.mark.parametrize("when", ["before", "in the post-mortem", "late"])
+def test_a_file_that_is_kept_while_a_host_is_lost_is_removed(when, tmp_path):
+    (tmp_path / "kept").write_bytes(b"state")
+    sent = Arrived(tmp_path / "kept", 5)
+    job = called_to_keep()
+    if when == "before":
+        job.say(0, "kept", sent, has_file=True)
+    lose(job, 1)
+    if when == "in the post-mortem":
+        job.say(0, "kept", sent, has_file=True)
+    job.handle(ev.TimedOut())
+    if when == "late":
+        job.say(0, "kept", sent, has_file=True)
+    assert orders(job.say(0, "abandoned")) == ["0 recall"]
+    assert not (tmp_path / "kept").exists()
 
 
 def test_a_host_that_does_not_make_enough_room_waits_too_and_the_time_goes_on():

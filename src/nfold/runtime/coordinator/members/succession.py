@@ -149,8 +149,7 @@ class Succession:
         """Wait for others where there is no plan for those who are left; return the last commands if none come."""
         step = self._beginning.next_step
         if self._hand_over.header and step > max(self._kept, self._file[1]):
-            yield from standstill.keep(step)
-            self._kept = step
+            yield from standstill.keep(step, lambda: self._note_file(step))
         begun = yield from standstill.wait(self._beginning.known, ready, step, self._training.wished_end)
         if isinstance(begun, list):
             return begun
@@ -215,8 +214,8 @@ class Succession:
         if progress is None or generation is None:
             return
         for each in told:
-            if each.message["is"] == "delivered" and each.file is not None:
-                each.file.drop()  # it is delivered again
+            if each.message["is"] in ("delivered", "kept") and each.file is not None:
+                each.file.drop()  # it is sent again
             if (number := members[each.rank]) not in generation.members:
                 continue
             by_earlier_rank = replace(each, rank=generation.members.index(number))
@@ -238,6 +237,10 @@ class Succession:
     def _note_kept(self) -> None:
         if self._progress is not None:
             self._kept = max(self._kept, self._progress.kept or 0)
+
+    def _note_file(self, step: int) -> None:
+        """Note that ranks which wait have kept the state that all go on from."""
+        self._kept = step
 
     def _generation(self, beginning: Beginning, ready: Ready, recipe: Recipe | None) -> Flow:
         """Build and train; return why it ended, the steps that are done, and what `Training.play` does.
