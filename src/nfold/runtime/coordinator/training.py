@@ -258,6 +258,11 @@ class Training:
         )
         self._owed_checkpoint = step if (step, "checkpoint") in lacked else None
 
+    def drop_owed(self, step: int, progress: Progress) -> None:
+        """Note that ranks which wait have kept the checkpoint of a step, so that it is not due again."""
+        progress.pending[:] = [each for each in progress.pending if each[:2] != (step, "checkpoint")]
+        self._owed_checkpoint = None
+
     def hear_late(self, news: Sequence[cmd.Command]) -> None:
         """Take in what ranks told at last of a generation that has ended."""
         for done in news:

@@ -122,6 +122,33 @@ def test_a_file_that_is_kept_while_a_host_is_lost_is_removed(when, tmp_path):
     assert not (tmp_path / "kept").exists()
 
 
+@pytest.mark.parametrize("lost_again", [False, True])
+def test_a_checkpoint_that_was_due_is_not_made_once_more_after_the_wait(lost_again):
+    job = training(HOSTS, hosts=HostRange(1, 4), protect=2, waits_s=60.0, checkpoint_every=4)
+    job.all_step(0, 1)
+    job.all_step(2, 3)
+    snapshot(job, 4)
+    lose(job, 2, 0, 1)
+    job.all_say("abandoned", (0, 1))
+    job.all_say("recalled", (0, 1), states=taken(4))
+    job.all_say("connected", (0, 1))
+    job.say(0, "kept", file("kept"), has_file=True)
+    job.say(1, "kept", has_file=False)
+    job.all_say("abandoned", (0, 1))
+    job.workers = (0, 1, 3)
+    if lost_again:
+        job.handle(ev.Left(1, KILLED))
+        job.handle(ev.TimedOut())
+        job.say(0, "abandoned")
+        job.say(0, "recalled", states=taken(4))
+        prepared(job, 4)
+        job.workers = (0, 3, 4)
+    prepared(job, 3)
+    job.all_say("connected", job.workers)
+    begun = orders(job.all_say("built", job.workers, kept={}, notes=[], seconds=0.1))
+    assert [each.split(" ", 1)[1] for each in begun] == ["until 8", "checkpoint"]
+
+
 def test_a_host_that_does_not_make_enough_room_waits_too_and_the_time_goes_on():
     job = stranded()
     job.handle(ev.Left(1, KILLED))

@@ -241,6 +241,8 @@ class Succession:
     def _note_file(self, step: int) -> None:
         """Note that ranks which wait have kept the state that all go on from."""
         self._kept = step
+        if self._progress is not None:
+            self._training.drop_owed(step, self._progress)
 
     def _generation(self, beginning: Beginning, ready: Ready, recipe: Recipe | None) -> Flow:
         """Build and train; return why it ended, the steps that are done, and what `Training.play` does.
