@@ -273,9 +273,10 @@ class Coordinator:
         self._generations.enlist(self._membership.ranks)
         self._hurt = set(self._membership.ranks)
         late, self._late = self._late, []
-        gone = (each for each in before if each not in self._membership.ranks)
+        gone = [each for each in before if each not in self._membership.ranks]
+        left = tuple(self._membership.member(each).host for each in gone if self._membership.has_left(each))
         released: list[cmd.ToShell] = [cmd.LetGo(each, is_lost=each in lost) for each in gone]
-        return released + self._resume(lambda: self._flow.throw(RanksLost(hosts, before, late)))
+        return released + self._resume(lambda: self._flow.throw(RanksLost(hosts, before, late, left)))
 
     # The job, in order
 

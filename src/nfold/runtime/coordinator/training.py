@@ -307,7 +307,7 @@ class Training:
             if delivery.model is None or progress.pending:
                 delivery.drop()
                 raise
-            gone = generation_end.told(Turnover(lost=error.hosts))
+            gone = generation_end.told(Turnover(lost=error.hosts, left=error.left))
             commands = [cmd.Departed(gone, progress.done)]
             ranks, delivery.gone = generation_end.ranks, set()
         self._requests.say(*commands)

@@ -493,6 +493,9 @@ def test_who_was_told_to_leave_is_not_waited_for_when_another_one_is_lost():
     assert job.say(2, "finished") == []
     assert orders(job.handle(ev.Left(2, "exited with code 0"))) == ["LetGo"]
     assert orders(job.say(0, "abandoned")) == ["0 recall"]
+    job.say(0, "recalled", states=[whole_at(0)])
+    (again,) = [each for each in job.told if isinstance(each, cmd.Replanned)]
+    assert (again.turnover.lost, again.turnover.left) == (("host-1",), ("host-2",))
 
 
 def test_the_others_go_on_from_the_beginning_where_nothing_was_kept():

@@ -79,3 +79,15 @@ def test_what_was_delivered_before_a_loss_does_not_excuse_a_member_that_dies_aft
     lose(job, 1)
     job.say(0, "built", kept={}, notes=[], seconds=0.1)
     assert orders(job.handle(ev.TimedOut())) == ["LetGo", "0 abandon"], "nobody waits for what it would build"
+
+
+def test_who_has_delivered_and_died_is_told_as_lost_where_others_are_lost_before_the_end():
+    job = delivering()
+    job.finish(1)
+    job.handle(ev.Left(1, KILLED))
+    lose(job, 2)
+    job.handle(ev.TimedOut())
+    job.say(0, "abandoned")
+    job.say(0, "recalled", states=[whole_at(TOTAL)])
+    (again,) = [each for each in job.told if isinstance(each, cmd.Replanned)]
+    assert (again.turnover.lost, again.turnover.left) == (("host-1", "host-2"), ())

@@ -282,10 +282,15 @@ class Membership:
         self._delivered.clear()  # they may have to do so again
         self._failed = (self._failed - set(self.ranks)) | set(numbers)
 
+    def has_left(self, number: int) -> bool:
+        """Whether a member that wanted to leave did, or is about to: who leaves for want of work was told before."""
+        return number in self._announced & self._finished - self._failed
+
     @property
     def departed(self) -> tuple[int, ...]:
-        """Members with a rank whose connection has ended before they had finished."""
-        return tuple(number for number in self.ranks if number in self._left - self._finished)
+        """Members with a rank that are lost: without a word, or with no more to say than what they had delivered."""
+        gone = (self._left - self._finished) | (self._finished & self._delivered - self._dismissed)
+        return tuple(number for number in self.ranks if number in gone)
 
     def begin(self, num_ranks: int) -> Generation:
         """Begin a generation of the first ranks.

@@ -129,7 +129,8 @@ class Succession:
                 self._beginning, told = Beginning(generation_end.known, ended, done), None
             except RanksLost as error:
                 self._take_late([*self._requests.late, *error.late], error.members)
-                self._loss = error if self._loss is None else RanksLost((*self._loss.hosts, *error.hosts))
+                before = self._loss or RanksLost(())
+                self._loss = RanksLost((*before.hosts, *error.hosts), left=(*before.left, *error.left))
 
     def _followed(self, generation_end: GenerationEnd, ready: Ready) -> Flow:
         """Connect those for whom the generation before has ended; return the last commands if the run ends."""
@@ -183,7 +184,7 @@ class Succession:
             told = "a checkpoint" if header else "the beginning"
         if progress is not None:
             self._training.go_back(step, progress)
-        turnover = Turnover(lost=loss.hosts, steps_again=done - step, again_from=told)
+        turnover = Turnover(lost=loss.hosts, left=loss.left, steps_again=done - step, again_from=told)
         known = replace(beginning.known, cluster=self._speeds.in_cluster(beginning.known.cluster))
         after = Beginning(known, header, step)
         try:
