@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from nfold.core.members import Turnover
 from nfold.core.trace import StepParts
 from nfold.errors import ClusterError
 from nfold.planning.residency.epoch_steps import EpochSteps
@@ -222,3 +223,17 @@ def test_another_plan_is_written_down_once_ranks_build_their_parts_of_it():
     assert session._orders_first([note, build]) == [note, build]
     session._orders_first([plan])
     assert session._orders_first([cmd.Failed(RuntimeError())])[0] == plan
+
+
+@pytest.mark.parametrize(
+    "happened",
+    [cmd.Departed(Turnover(), 4), cmd.Replanned(None, None, 4), cmd.StateRead(1)],
+    ids=lambda each: type(each).__name__,
+)
+def test_how_long_ranks_did_not_train_is_not_what_a_checkpoint_takes(happened):
+    clock = iter((0.0, 2.0, 60.0, 61.0)).__next__
+    given = {"world_size": 1, "token": "t", "log": lambda text: None, "clock": clock}
+    session = Session(None, Launcher(None, None), Server(), queue.SimpleQueue(), stop_in_s=100.0, **given)
+    for each in (cmd.KeepCheckpoint(4, None), happened, cmd.KeepCheckpoint(8, None)):
+        session._note_time(each)
+    assert session._limit.due_s == 99.0

@@ -158,7 +158,7 @@ class Coordinator:
             self._hurt.discard(said.member)
         if kind == "failed" and self._membership.take(ms.MemberFailed(said.member)) is Decision.FAIL:
             self._postmortem.failed(rank, said.message)
-        elif kind == "delivered":
+        elif kind == "delivered" and said.member not in self._hurt:  # else it does so again
             self._membership.take(ms.MemberDelivered(said.member))
         elif kind == "finished":
             self._membership.take(ms.MemberFinished(said.member))
@@ -273,9 +273,10 @@ class Coordinator:
         self._generations.enlist(self._membership.ranks)
         self._hurt = set(self._membership.ranks)
         late, self._late = self._late, []
-        gone = (each for each in before if each not in self._membership.ranks)
+        gone = [each for each in before if each not in self._membership.ranks]
+        left = tuple(self._membership.member(each).host for each in gone if self._membership.has_left(each))
         released: list[cmd.ToShell] = [cmd.LetGo(each, is_lost=each in lost) for each in gone]
-        return released + self._resume(lambda: self._flow.throw(RanksLost(hosts, before, late)))
+        return released + self._resume(lambda: self._flow.throw(RanksLost(hosts, before, late, left)))
 
     # The job, in order
 

@@ -7,11 +7,12 @@ from nfold.errors import InternalError, RunError
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.failures.first_cause import Postmortem
+from nfold.runtime.failures.ranks_lost import RanksLost
 
 Flow = Generator[list[cmd.Command], ev.Event, Any]
 
-OF_STEPS = frozenset({"steps", "snapshot", "evaluated", "checkpoint", "model", "average", "delivered"})
-"""What ranks tell while they train, and between steps."""
+OF_STEPS = frozenset({"steps", "snapshot", "evaluated", "checkpoint", "model", "average", "delivered", "kept"})
+"""What ranks tell while they train, between steps, and as they stop."""
 
 
 class RankRequests:
@@ -64,12 +65,18 @@ class RankRequests:
 
         Raises:
             InternalError: none has sent one.
+            RanksLost: others go on; what had come is dropped.
         """
         commands, self._unsaid, self.late = [*self._unsaid, *orders], [], []
         self._postmortem.ordered(orders[0].message["do"])
         left, file = set(ranks), None
         while left:
-            event = yield commands
+            try:
+                event = yield commands
+            except RanksLost:
+                if file is not None:
+                    file.drop()  # another one may be of another step
+                raise
             commands = []
             self.postpone(event)
             if isinstance(event, ev.Received) and event.message["is"] == reply:

@@ -247,7 +247,7 @@ class Session:
             self._limit.played(command.step + 1, max(part.step_s for part in command.parts))
         if isinstance(command, cmd.KeepCheckpoint):
             self._limit.kept(self._clock())
-        elif isinstance(command, cmd.StepDone | cmd.Evaluated):
+        elif isinstance(command, cmd.StepDone | cmd.Evaluated | cmd.Departed | cmd.Replanned | cmd.StateRead):
             self._limit.worked(self._clock())
 
     def _next_event(self) -> ev.Event:

@@ -80,6 +80,13 @@ class Training:
         self._keeps_while_waiting = False
         self._interrupted = self._time_is_up = self._is_terminated = False
 
+    @property
+    def wished_end(self) -> cmd.Finished | None:
+        """How the run ends where nobody can train; None: nobody wants it to end."""
+        if not (self._interrupted or self._time_is_up):
+            return None
+        return cmd.Finished(interrupted=True, is_time_up=self._time_is_up, is_terminated=self._is_terminated)
+
     def lasts(self, run_steps: RunSteps) -> None:
         """Take in how many steps the run has from now on: hosts may have brought samples."""
         self._run_steps = run_steps
@@ -251,6 +258,11 @@ class Training:
         )
         self._owed_checkpoint = step if (step, "checkpoint") in lacked else None
 
+    def drop_owed(self, step: int, progress: Progress) -> None:
+        """Note that ranks which wait have kept the checkpoint of a step, so that it is not due again."""
+        progress.pending[:] = [each for each in progress.pending if each[:2] != (step, "checkpoint")]
+        self._owed_checkpoint = None
+
     def hear_late(self, news: Sequence[cmd.Command]) -> None:
         """Take in what ranks told at last of a generation that has ended."""
         for done in news:
@@ -295,7 +307,7 @@ class Training:
             if delivery.model is None or progress.pending:
                 delivery.drop()
                 raise
-            gone = generation_end.told(Turnover(lost=error.hosts))
+            gone = generation_end.told(Turnover(lost=error.hosts, left=error.left))
             commands = [cmd.Departed(gone, progress.done)]
             ranks, delivery.gone = generation_end.ranks, set()
         self._requests.say(*commands)

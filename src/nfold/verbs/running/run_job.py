@@ -315,6 +315,11 @@ class Job:
             write_documents(self.folder, outcome, self._keep_model, phases, is_complete=is_complete)
 
     def _keep_model(self) -> None:
-        if self.folder is not None and self.outcome.model is not None:
+        if self.folder is None:
+            return
+        if self.outcome.model is not None:
             self.folder.put_in_place(MODEL, self.outcome.model, "the model")
+            self._model_is_kept = True
+        elif self._recorder.kept_step and (checkpoint := self.folder.checkpoint()) is not None:
+            self.folder.ensure_model(checkpoint)  # who waited for hosts delivers none: an older one may be there
             self._model_is_kept = True

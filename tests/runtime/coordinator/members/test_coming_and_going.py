@@ -482,6 +482,22 @@ def lose(job: Job, number: int, *witnesses: int) -> list[cmd.Command]:
     return commands
 
 
+def test_who_was_told_to_leave_is_not_waited_for_when_another_one_is_lost():
+    job = training(3, hosts=HostRange(1, 4), protect=2, checkpoint_every=100)
+    released(job, 2)
+    job.all_say("holding", step=0)
+    job.hold(0, 1, 2)
+    assert orders(job.say(2, "abandoned")) == ["2 finish"]
+    job.handle(ev.Left(1, KILLED))
+    assert orders(job.handle(ev.TimedOut())) == ["LetGo", "LetGo", "0 abandon"]
+    assert job.say(2, "finished") == []
+    assert orders(job.handle(ev.Left(2, "exited with code 0"))) == ["LetGo"]
+    assert orders(job.say(0, "abandoned")) == ["0 recall"]
+    job.say(0, "recalled", states=[whole_at(0)])
+    (again,) = [each for each in job.told if isinstance(each, cmd.Replanned)]
+    assert (again.turnover.lost, again.turnover.left) == (("host-1",), ("host-2",))
+
+
 def test_the_others_go_on_from_the_beginning_where_nothing_was_kept():
     job = on_hosts(2)
     job.all_step(0, 1)

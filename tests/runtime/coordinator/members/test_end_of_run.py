@@ -66,3 +66,28 @@ def test_who_has_delivered_and_leaves_is_no_loss_and_who_ends_the_run_then_ends_
     assert orders(commands) == ["02 finish"]
     assert orders(job.handle(ev.Left(0, KILLED))) == ["LetGo"], "nothing is asked of it any more"
     assert [each.interrupted for each in job.say(2, "finished")] == [False]
+
+
+def test_what_was_delivered_before_a_loss_does_not_excuse_a_member_that_dies_after_it():
+    job = delivering()
+    lose(job, 2)
+    assert orders(job.handle(ev.TimedOut())) == ["LetGo", "01 abandon"]
+    job.finish(1)  # sent before it heard of the loss
+    job.all_say("abandoned", (0, 1))
+    job.all_say("recalled", (0, 1), states=[whole_at(TOTAL)])
+    job.all_say("connected", (0, 1))
+    lose(job, 1)
+    job.say(0, "built", kept={}, notes=[], seconds=0.1)
+    assert orders(job.handle(ev.TimedOut())) == ["LetGo", "0 abandon"], "nobody waits for what it would build"
+
+
+def test_who_has_delivered_and_died_is_told_as_lost_where_others_are_lost_before_the_end():
+    job = delivering()
+    job.finish(1)
+    job.handle(ev.Left(1, KILLED))
+    lose(job, 2)
+    job.handle(ev.TimedOut())
+    job.say(0, "abandoned")
+    job.say(0, "recalled", states=[whole_at(TOTAL)])
+    (again,) = [each for each in job.told if isinstance(each, cmd.Replanned)]
+    assert (again.turnover.lost, again.turnover.left) == (("host-1", "host-2"), ())

@@ -271,19 +271,26 @@ class Membership:
         self._num_spared = 0 if is_enough else self._num_spared + count
 
     def can_lose(self, numbers: Collection[int]) -> bool:
-        """Whether enough ranks are left without these members, and without those that have finished."""
-        return not self.fixed and len(set(self.ranks) - set(numbers) - self._finished) >= self._fewest
+        """Whether enough ranks are left without these members, and without those that have finished or are to."""
+        staying = set(self.ranks) - self._finished - self._dismissed - set(numbers)
+        return not self.fixed and len(staying) >= self._fewest
 
     def lose(self, numbers: Collection[int]) -> None:
-        """Take the ranks of members that are lost, or finished; what others saw of a loss is no failure of theirs."""
+        """Take the ranks of members that are lost, have finished or were told to; what others saw is no failure."""
+        self._finished |= self._dismissed & set(self.ranks)  # nobody asks them for anything more
         self.ranks = tuple(number for number in self.ranks if number not in self._finished.union(numbers))
         self._delivered.clear()  # they may have to do so again
         self._failed = (self._failed - set(self.ranks)) | set(numbers)
 
+    def has_left(self, number: int) -> bool:
+        """Whether a member that wanted to leave did, or is about to: who leaves for want of work was told before."""
+        return number in self._announced & self._finished - self._failed
+
     @property
     def departed(self) -> tuple[int, ...]:
-        """Members with a rank whose connection has ended before they had finished."""
-        return tuple(number for number in self.ranks if number in self._left - self._finished)
+        """Members with a rank that are lost: without a word, or with no more to say than what they had delivered."""
+        gone = (self._left - self._finished) | (self._finished & self._delivered - self._dismissed)
+        return tuple(number for number in self.ranks if number in gone)
 
     def begin(self, num_ranks: int) -> Generation:
         """Begin a generation of the first ranks.

@@ -129,7 +129,8 @@ class Succession:
                 self._beginning, told = Beginning(generation_end.known, ended, done), None
             except RanksLost as error:
                 self._take_late([*self._requests.late, *error.late], error.members)
-                self._loss = error if self._loss is None else RanksLost((*self._loss.hosts, *error.hosts))
+                before = self._loss or RanksLost(())
+                self._loss = RanksLost((*before.hosts, *error.hosts), left=(*before.left, *error.left))
 
     def _followed(self, generation_end: GenerationEnd, ready: Ready) -> Flow:
         """Connect those for whom the generation before has ended; return the last commands if the run ends."""
@@ -149,9 +150,8 @@ class Succession:
         """Wait for others where there is no plan for those who are left; return the last commands if none come."""
         step = self._beginning.next_step
         if self._hand_over.header and step > max(self._kept, self._file[1]):
-            yield from standstill.keep(step)
-            self._kept = step
-        begun = yield from standstill.wait(self._beginning.known, ready, step)
+            yield from standstill.keep(step, lambda: self._note_file(step))
+        begun = yield from standstill.wait(self._beginning.known, ready, step, self._training.wished_end)
         if isinstance(begun, list):
             return begun
         known, builds = begun
@@ -184,7 +184,7 @@ class Succession:
             told = "a checkpoint" if header else "the beginning"
         if progress is not None:
             self._training.go_back(step, progress)
-        turnover = Turnover(lost=loss.hosts, steps_again=done - step, again_from=told)
+        turnover = Turnover(lost=loss.hosts, left=loss.left, steps_again=done - step, again_from=told)
         known = replace(beginning.known, cluster=self._speeds.in_cluster(beginning.known.cluster))
         after = Beginning(known, header, step)
         try:
@@ -215,8 +215,8 @@ class Succession:
         if progress is None or generation is None:
             return
         for each in told:
-            if each.message["is"] == "delivered" and each.file is not None:
-                each.file.drop()  # it is delivered again
+            if each.message["is"] in ("delivered", "kept") and each.file is not None:
+                each.file.drop()  # it is sent again
             if (number := members[each.rank]) not in generation.members:
                 continue
             by_earlier_rank = replace(each, rank=generation.members.index(number))
@@ -238,6 +238,12 @@ class Succession:
     def _note_kept(self) -> None:
         if self._progress is not None:
             self._kept = max(self._kept, self._progress.kept or 0)
+
+    def _note_file(self, step: int) -> None:
+        """Note that ranks which wait have kept the state that all go on from."""
+        self._kept = step
+        if self._progress is not None:
+            self._training.drop_owed(step, self._progress)
 
     def _generation(self, beginning: Beginning, ready: Ready, recipe: Recipe | None) -> Flow:
         """Build and train; return why it ended, the steps that are done, and what `Training.play` does.
