@@ -15,10 +15,11 @@ from nfold.core.job import JobSettings, Known
 from nfold.core.members import NOBODY, SpeedShift, Turnover
 from nfold.core.residency import PlacedData, PlacedRun, SampleMove, Spans, spans_of
 from nfold.core.text.units import count, duration, size
-from nfold.errors import ClusterError, PlanError, ProgramError
+from nfold.errors import ClusterError, InternalError, PlanError, ProgramError
 from nfold.planning.choosing.early_checks import RunSteps, check_last_batch
 from nfold.planning.residency.model.spans import common
 from nfold.planning.residency.placed_chunks import check_least, check_whole_chunks
+from nfold.planning.residency.resident_order import check_runs
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, with_placed
 from nfold.runtime.coordinator.members.generation_end import GenerationEnd
@@ -162,7 +163,7 @@ class PlacedRegrouping:
         if gathered.brought:
             try:
                 placement = self._placement(gathered, leavers, known, ready, step)
-            except (PlanError, ClusterError, ProgramError) as error:
+            except (PlanError, ClusterError, ProgramError, InternalError) as error:  # others train well without
                 self._leave_out(gathered.brought, str(error))
                 gathered = gathered.without_brought
             else:
@@ -185,6 +186,7 @@ class PlacedRegrouping:
             PlanError: no plan trains on them so, or not before the run ends.
             ClusterError: there is no room for them.
             ProgramError: the program does not compute on the last batch of a longer epoch.
+            InternalError: an epoch would miss a sample or visit it twice.
         """
         planning = self._planning(known.cluster)
         facts = planning.facts(known.graph, known.profiles, known.cluster, ready)
@@ -197,6 +199,7 @@ class PlacedRegrouping:
             if first_counted(before.by_epoch, step) >= before.by_epoch.begun(before.total_steps):
                 raise PlanError("no other epoch begins before the run ends")
             check_last_batch(known.graph, run_steps)
+        check_runs(data.runs, ready["batch_size"])
         check_least(data.runs, ready["batch_size"], known.graph, ready["seed"])  # before anything has moved for it
         nodes = tuple(known.cluster.node(name) for name in run.nodes)
         known = replace(known, cluster=replace(known.cluster, nodes=nodes))
