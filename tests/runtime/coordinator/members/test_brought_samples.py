@@ -10,7 +10,7 @@ from living_hosts import Living, begun, lives, newcomer, training
 
 from nfold.core import codec
 from nfold.core.options.averages import Averages
-from nfold.core.residency import PlacedData
+from nfold.core.residency import NodeData, PlacedData
 from nfold.errors import PlanError
 from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.planning.residency.node_inventory import keys_of
@@ -124,3 +124,12 @@ def test_who_brings_samples_is_told_numbers_of_their_own():
     reside = message(job.told[-1:], "reside")
     assert (reside["first"], reside["total"], reside["num_begun"]) == (100, 105, 100)
     assert reside["brought"] == [[100, 105, "mine"]]
+
+
+def test_who_has_brought_samples_before_may_bring_them_again():
+    """The run went on without it, so nobody has looked at what it holds since."""
+    job = training(lives(50), lives(50, digest="others"))
+    living = job.coordinator._living
+    back = NodeData(node="pi-9", num_samples=5, digest="mine", is_brought=True)
+    living.data = replace(living.data, members=(*living.data.members, back))
+    assert orders(newcomer(job, lives(5, digest="mine"))) == ["2 reside"]

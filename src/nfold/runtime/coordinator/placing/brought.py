@@ -92,7 +92,8 @@ def _check_new(node: str, brings: str, inventory: Inventory, run: Run) -> None:
         refuse_claimed_twice({**run.inventories, node: inventory})
     except ClusterError as error:
         raise ProgramError(str(error)) from error
-    unseen = [each for each in run.members if each.num_samples and each.node not in run.inventories]
+    there = {*run.inventories, node}
+    unseen = [each for each in run.members if each.num_samples and each.node not in there]
     same = next((each for each in unseen if inventory.keys or each.digest == inventory.digest), None)
     if same is not None:
         raise ProgramError(
