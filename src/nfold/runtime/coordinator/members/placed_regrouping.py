@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 from nfold.core.cluster import Cluster
 from nfold.core.job import JobSettings, Known
 from nfold.core.members import NOBODY, SpeedShift, Turnover
-from nfold.core.residency import PlacedData, PlacedRun, SampleMove, Spans, spans_of
+from nfold.core.residency import PlacedData, PlacedRun, SampleMove, Spans
 from nfold.core.text.units import count, duration, size
 from nfold.errors import ClusterError, InternalError, PlanError, ProgramError
 from nfold.planning.choosing.early_checks import RunSteps, check_last_batch
-from nfold.planning.residency.model.spans import common
 from nfold.planning.residency.placed_chunks import check_least, check_whole_chunks
 from nfold.planning.residency.resident_order import check_runs
 from nfold.runtime.control import commands as cmd
@@ -27,7 +26,7 @@ from nfold.runtime.coordinator.members.generations import Generations
 from nfold.runtime.coordinator.members.membership import Membership
 from nfold.runtime.coordinator.members.planned_aside import plan_for
 from nfold.runtime.coordinator.placing.beside_training import needed_by
-from nfold.runtime.coordinator.placing.brought import first_counted, left_out, told_of
+from nfold.runtime.coordinator.placing.brought import first_counted, gone, left_out, told_of
 from nfold.runtime.coordinator.placing.living_data import Gathered, LivingData
 from nfold.runtime.coordinator.placing.move_orders import move_orders, moved_of
 from nfold.runtime.coordinator.preparation import Preparation
@@ -106,7 +105,7 @@ class PlacedRegrouping:
         self._generations.enlist((*membership.ranks, *newcomers))
         epoch = self._run_steps(before.cluster, ready, self._living.runs).by_epoch.epoch(step)
         gathered = self._living.gather(membership.ranks, leavers, step, epoch)
-        self._tell_missing(gathered)
+        self._requests.say(*map(cmd.Noted, gone(self._living.data.members, gathered.missing)))
         yield from self._generations.begin(len(membership.ranks))
         known = yield from self._measured(before, ready, gathered)
         placement = self._agreed(gathered, leavers, newcomers, known, ready, step)
@@ -228,12 +227,6 @@ class PlacedRegrouping:
     def _leave_out(self, spans: Mapping[int, Spans], why: str) -> None:
         members = self._living.data.members
         self._requests.say(*(cmd.Noted(left_out(members[number].node, each, why)) for number, each in spans.items()))
-
-    def _tell_missing(self, gathered: Gathered) -> None:
-        """Say which samples were to count in a later epoch, and will not."""
-        lived = enumerate(spans_of(self._living.data.members))
-        pairs = ((number, common((own,), gathered.missing)) for number, own in lived if own[0] < own[1])
-        self._leave_out({number: spans for number, spans in pairs if spans}, "they are gone before their first epoch")
 
     def _need(self, brought: Collection[int], gathered: Gathered) -> None:
         """Let the run be kept and end if a host leaves that has brought what may not leave it."""
