@@ -88,3 +88,22 @@ def test_what_moves_before_it_counts_arrives_in_the_epoch_that_needs_it():
     assert [(each.from_epoch, each.by_rank) for each in found.epochs] == [(0, now), (1, then), (2, own)]
     assert [(move.spans, move.epoch) for move in found.moves] == [(((0, 1),), 0), (((20, 22),), 1)]
     check_runs((found,), BATCH)
+
+
+@pytest.mark.parametrize("source", [0, 1])
+def test_what_passes_through_a_node_before_it_counts_comes_at_once_from_who_has_brought_it(source):
+    """Samples that are brought move on in the first epoch that counts them, and it is said of either that it sends."""
+    kept, brought = (RankSamples(own=((0, 12),)), RankSamples(own=((12, 20),)), RankSamples(own=())), ((20, 24),)
+    passing = (kept[0], RankSamples(own=((12, 20),), arriving=brought), kept[2])
+    arriving = (*kept[:2], RankSamples(own=(), arriving=brought))
+    there = (*kept[:2], RankSamples(own=brought))
+    found = run(passing)
+    epochs = [EpochSamples(from_epoch=epoch, by_rank=ranks) for epoch, ranks in enumerate((passing, arriving, there))]
+    moves = (
+        SampleMove(source=0, target=1, spans=brought, epoch=0),
+        SampleMove(source=source, target=2, spans=brought, epoch=1),
+    )
+    found = counted_from(replace(found, epochs=tuple(epochs), moves=moves), brought, 1)
+    assert [each.by_rank for each in found.epochs] == [kept, arriving, there]
+    assert found.moves == (SampleMove(source=0, target=2, spans=brought, epoch=1),)
+    check_runs((found,), BATCH)

@@ -106,6 +106,22 @@ def test_what_was_on_its_way_stays_with_who_passes_it_on():
     assert lists_at(kept(beside, held=(60, 40, 0)), 5, 2, (0, 2)) == [((0, 100),), ()]
 
 
+@pytest.mark.parametrize("last", [0, 2])
+def test_what_was_to_move_twice_is_not_yet_where_it_was_to_move_on_from(last):
+    """It is where it was sent from first, though it comes back there, and is lost with that node."""
+    there = (RankSamples(own=((0, 40),)), own(), own())
+    coming = (there[0], RankSamples(own=(), arriving=((40, 100),)), there[2])
+    onwards = tuple(
+        RankSamples(own=each.own, arriving=((40, 100),) if n == last else ()) for n, each in enumerate(there)
+    )
+    moves = [SampleMove(source=0, target=1, spans=((40, 100),), epoch=2)]
+    moves.append(SampleMove(source=1, target=last, spans=((40, 100),), epoch=3))
+    found = kept(run(0, (0, 1, 2), [(2, coming), (3, onwards)], tuple(reversed(moves))), held=(40, 0, 0, 60))
+    assert lists_at(found, 5, 2, (0, 1, 2)) == [((0, 100),), (), ()]
+    with pytest.raises(ClusterError, match="100 samples that the run trains on live on nodes that are not there"):
+        lists_at(found, 5, 2, (1, 2))
+
+
 def test_who_leaves_holds_what_nobody_has_who_stays():
     lists = lists_beside_leavers(kept(MOVED), 5, 0, (0, 1), {1})
     assert lists == [((0, 60),), ((60, 100),)], "the copies that came to it are still where they came from"

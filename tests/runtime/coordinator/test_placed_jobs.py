@@ -209,13 +209,14 @@ DRAINED = replace(
 )
 
 
-def going_on(run, **wishes):
+def going_on(run, brought=(), **wishes):
     """The job of a run that goes on from its first step with the same nodes."""
     plan = placed_job(lives(60), lives(40))
     plan.until_planned()
     first = next(each.data for each in plan.told if isinstance(each, cmd.Placed))
+    lived = tuple(NodeData(node=node, num_samples=count, digest=f"{count}") for node, count in LIVED)
     data = PlacedData(
-        members=tuple(NodeData(node=node, num_samples=count, digest=f"{count}") for node, count in LIVED),
+        members=(*lived, *brought),
         key="key", sample_bytes=100.0, runs=(run,), plan=first.plan,
     )  # fmt: skip
     known = replace(plan.planned.known, plan=replace(a_plan(len(run.members)), nodes=run.nodes))
@@ -237,6 +238,17 @@ def test_who_has_given_all_away_leaves_before_training():
     assert orders(job.say(0, "abandoned")) == ["0 finish"]
     assert orders(job.say(0, "finished", usage=None)) == ["1 connect"]
     assert orders(job.say(1, "connected")) == ["1 build"]
+
+
+def test_what_was_to_count_later_and_is_not_there_when_a_run_goes_on_is_told():
+    later = EpochSamples(from_epoch=1, by_rank=(*PLACED.epochs[0].by_rank, RankSamples(own=((100, 110),))))
+    begun = replace(PLACED.epochs[0], by_rank=(*PLACED.epochs[0].by_rank, RankSamples(own=())))
+    run = replace(PLACED, members=(0, 1, 2), nodes=("box", "box-2", "x"), epochs=(begun, later), has_moved=True)
+    job = going_on(run, brought=(NodeData(node="x", num_samples=10, is_brought=True),))
+    job.start()
+    job.all_reside()
+    told = [each.text for each in job.told if isinstance(each, cmd.Noted)]
+    assert told == ["note: 10 samples of x do not count: they are gone before their first epoch"]
 
 
 def test_what_comes_while_training_is_ordered_with_what_is_built():

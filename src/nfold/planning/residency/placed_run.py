@@ -5,7 +5,7 @@ nothing gives all away before training begins. What else moves while training is
 last of all samples of its rank, and is an own sample of the rank from the next epoch on.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -76,7 +76,8 @@ def placed_run(
 def counted_from(run: PlacedRun, brought: Spans, epoch: int) -> PlacedRun:
     """Return a placement in which some samples count from an epoch on; the epochs before it visit the others alone.
 
-    What moves of them while an earlier epoch trains is not waited for there, so it arrives in the one that needs it.
+    What moves of them while an earlier epoch trains is not waited for there. So it stays with who held it at first, who
+    sends it in the epoch that needs it, to who trains on it then: what only passed through another node skips it.
     """
     if not brought:
         return run
@@ -84,18 +85,25 @@ def counted_from(run: PlacedRun, brought: Spans, epoch: int) -> PlacedRun:
     begun = [each for each in run.epochs if each.from_epoch <= epoch][-1]
     after = [each for each in run.epochs if each.from_epoch > epoch]
     alone = [replace(each, by_rank=tuple(_but(rank, brought) for rank in each.by_rank)) for each in before]
-    early = [move for move in run.moves if move.epoch is not None and move.epoch < epoch]
-    late = [replace(move, spans=common(move.spans, brought), epoch=epoch) for move in early]
-    late = [move for move in late if move.spans]
+    held = _held_at_first(run, brought)
+    late = [
+        SampleMove(source=source, target=member, spans=spans, epoch=epoch)
+        for member, rank in zip(run.members, begun.by_rank, strict=True)
+        for source, has in held.items()
+        if source != member and (spans := common(rank.own, has))
+    ]
     if late and not any(each.from_epoch == epoch + 1 for each in after):
         after = [replace(begun, from_epoch=epoch + 1), *after]
     came = {member: [move.spans for move in late if move.target == member] for member in run.members}
     arriving = tuple(_later(rank, came[member]) for member, rank in zip(run.members, begun.by_rank, strict=True))
-    moves = [replace(move, spans=without(move.spans, brought)) if move in early else move for move in run.moves]
+    first = [move for move in run.moves if move.epoch is None]
+    early = [move for move in run.moves if move.epoch is not None and move.epoch < epoch]
+    early = [replace(move, spans=spans) for move in early if (spans := without(move.spans, brought))]
+    then = [move for move in run.moves if move.epoch is not None and move.epoch >= epoch]
     return replace(
         run,
         epochs=(*_without_repeats(alone), replace(begun, from_epoch=epoch, by_rank=arriving), *after),
-        moves=(*(move for move in moves if move.spans), *late),
+        moves=(*first, *early, *late, *(each for move in then for each in _from_holders(move, held, brought))),
     )
 
 
@@ -154,6 +162,28 @@ def _of_rank(held: Spans, came: list[Spans] | None) -> RankSamples:
 
 def _but(samples: RankSamples, brought: Spans) -> RankSamples:
     return RankSamples(own=without(samples.own, brought), arriving=without(samples.arriving, brought))
+
+
+def _held_at_first(run: PlacedRun, brought: Spans) -> dict[int, Spans]:
+    """Return what each member holds of some samples when a placement begins, once all has moved that is to by then."""
+    first = run.epochs[0]
+    sent = {
+        member: [
+            span for move in run.moves if (move.source, move.epoch) == (member, first.from_epoch) for span in move.spans
+        ]
+        for member in run.members
+    }
+    ranks = zip(run.members, first.by_rank, strict=True)
+    return {member: common((*rank.own, *sent[member]), brought) for member, rank in ranks}
+
+
+def _from_holders(move: SampleMove, held: Mapping[int, Spans], brought: Spans) -> Iterator[SampleMove]:
+    """Yield a move as those from who holds its samples, where they are some of those that were brought."""
+    others = without(move.spans, brought)
+    for source, has in held.items():
+        spans = common(move.spans, (*has, *(others if source == move.source else ())))
+        if spans and source != move.target:
+            yield replace(move, source=source, spans=spans)
 
 
 def _later(samples: RankSamples, came: list[Spans]) -> RankSamples:

@@ -1,5 +1,7 @@
 """Hosts that come later with samples of their own: these count from the next epoch on, or it is said why not."""
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +10,7 @@ from living_hosts import Living, begun, lives, newcomer, training
 
 from nfold.core import codec
 from nfold.core.options.averages import Averages
-from nfold.core.residency import PlacedData
+from nfold.core.residency import NodeData, PlacedData
 from nfold.errors import PlanError
 from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.planning.residency.node_inventory import keys_of
@@ -63,13 +65,16 @@ def test_a_run_goes_on_with_what_was_brought_though_its_host_is_gone(tmp_path, s
 
 
 def test_who_is_below_min_trains_again_once_somebody_is_back_whether_it_is_of_use_or_not(tmp_path, monkeypatch):
-    """Neither what it brings can be placed, nor it."""
+    """Neither what it brings can be placed, since an epoch would visit it twice, nor it."""
     placed_anew = LivingData.placed_anew
 
     def refusing(living: Any, gathered: Any, excluded: Any, *rest: Any) -> PlacedData:
-        if len(gathered.members) - len(excluded) > 1:
-            raise PlanError("they compute nothing" if gathered.brought else "it has no room")
-        return placed_anew(living, gathered, excluded, *rest)
+        if len(gathered.members) - len(excluded) > 1 and not gathered.brought:
+            raise PlanError("it has no room")
+        data = placed_anew(living, gathered, excluded, *rest)
+        *runs, run = data.runs
+        twice = tuple(replace(each, by_rank=(each.by_rank[0],) * len(each.by_rank)) for each in run.epochs)
+        return replace(data, runs=(*runs, replace(run, epochs=twice))) if gathered.brought else data
 
     run = Living(tmp_path, {"pi": 24, "desk": 8}, {"new": 12}, least=2)
     run.train(1)
@@ -77,7 +82,8 @@ def test_who_is_below_min_trains_again_once_somebody_is_back_whether_it_is_of_us
     run.told.alone = lambda: run.come("new")
     run.leave(1)
     assert run.until_planned(3) == 1
-    assert "note: 12 samples of new do not count: they compute nothing" in run.told.notes
+    note = run.until_noted("12 samples of new do not count")
+    assert re.search(r"from epoch \d+ on, not each of \d+ samples is visited once$", note)
     assert "note: new cannot be used, and is let go: it has no room" in run.told.notes
     run.train(2)
     run.end()
@@ -118,3 +124,12 @@ def test_who_brings_samples_is_told_numbers_of_their_own():
     reside = message(job.told[-1:], "reside")
     assert (reside["first"], reside["total"], reside["num_begun"]) == (100, 105, 100)
     assert reside["brought"] == [[100, 105, "mine"]]
+
+
+def test_who_has_brought_samples_before_may_bring_them_again():
+    """The run went on without it, so nobody has looked at what it holds since."""
+    job = training(lives(50), lives(50, digest="others"))
+    living = job.coordinator._living
+    back = NodeData(node="pi-9", num_samples=5, digest="mine", is_brought=True)
+    living.data = replace(living.data, members=(*living.data.members, back))
+    assert orders(newcomer(job, lives(5, digest="mine"))) == ["2 reside"]

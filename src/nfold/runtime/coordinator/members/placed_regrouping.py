@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 from nfold.core.cluster import Cluster
 from nfold.core.job import JobSettings, Known
 from nfold.core.members import NOBODY, SpeedShift, Turnover
-from nfold.core.residency import PlacedData, PlacedRun, SampleMove, Spans, spans_of
+from nfold.core.residency import PlacedData, PlacedRun, SampleMove, Spans
 from nfold.core.text.units import count, duration, size
-from nfold.errors import ClusterError, PlanError, ProgramError
+from nfold.errors import ClusterError, InternalError, PlanError, ProgramError
 from nfold.planning.choosing.early_checks import RunSteps, check_last_batch
-from nfold.planning.residency.model.spans import common
 from nfold.planning.residency.placed_chunks import check_least, check_whole_chunks
+from nfold.planning.residency.resident_order import check_runs
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, with_placed
 from nfold.runtime.coordinator.members.generation_end import GenerationEnd
@@ -26,7 +26,7 @@ from nfold.runtime.coordinator.members.generations import Generations
 from nfold.runtime.coordinator.members.membership import Membership
 from nfold.runtime.coordinator.members.planned_aside import plan_for
 from nfold.runtime.coordinator.placing.beside_training import needed_by
-from nfold.runtime.coordinator.placing.brought import first_counted, left_out, told_of
+from nfold.runtime.coordinator.placing.brought import first_counted, gone, left_out, told_of
 from nfold.runtime.coordinator.placing.living_data import Gathered, LivingData
 from nfold.runtime.coordinator.placing.move_orders import move_orders, moved_of
 from nfold.runtime.coordinator.preparation import Preparation
@@ -105,7 +105,7 @@ class PlacedRegrouping:
         self._generations.enlist((*membership.ranks, *newcomers))
         epoch = self._run_steps(before.cluster, ready, self._living.runs).by_epoch.epoch(step)
         gathered = self._living.gather(membership.ranks, leavers, step, epoch)
-        self._tell_missing(gathered)
+        self._requests.say(*map(cmd.Noted, gone(self._living.data.members, gathered.missing)))
         yield from self._generations.begin(len(membership.ranks))
         known = yield from self._measured(before, ready, gathered)
         placement = self._agreed(gathered, leavers, newcomers, known, ready, step)
@@ -162,7 +162,7 @@ class PlacedRegrouping:
         if gathered.brought:
             try:
                 placement = self._placement(gathered, leavers, known, ready, step)
-            except (PlanError, ClusterError, ProgramError) as error:
+            except (PlanError, ClusterError, ProgramError, InternalError) as error:  # others train well without
                 self._leave_out(gathered.brought, str(error))
                 gathered = gathered.without_brought
             else:
@@ -185,6 +185,7 @@ class PlacedRegrouping:
             PlanError: no plan trains on them so, or not before the run ends.
             ClusterError: there is no room for them.
             ProgramError: the program does not compute on the last batch of a longer epoch.
+            InternalError: an epoch would miss a sample or visit it twice.
         """
         planning = self._planning(known.cluster)
         facts = planning.facts(known.graph, known.profiles, known.cluster, ready)
@@ -197,6 +198,7 @@ class PlacedRegrouping:
             if first_counted(before.by_epoch, step) >= before.by_epoch.begun(before.total_steps):
                 raise PlanError("no other epoch begins before the run ends")
             check_last_batch(known.graph, run_steps)
+        check_runs(data.runs, ready["batch_size"])
         check_least(data.runs, ready["batch_size"], known.graph, ready["seed"])  # before anything has moved for it
         nodes = tuple(known.cluster.node(name) for name in run.nodes)
         known = replace(known, cluster=replace(known.cluster, nodes=nodes))
@@ -225,12 +227,6 @@ class PlacedRegrouping:
     def _leave_out(self, spans: Mapping[int, Spans], why: str) -> None:
         members = self._living.data.members
         self._requests.say(*(cmd.Noted(left_out(members[number].node, each, why)) for number, each in spans.items()))
-
-    def _tell_missing(self, gathered: Gathered) -> None:
-        """Say which samples were to count in a later epoch, and will not."""
-        lived = enumerate(spans_of(self._living.data.members))
-        pairs = ((number, common((own,), gathered.missing)) for number, own in lived if own[0] < own[1])
-        self._leave_out({number: spans for number, spans in pairs if spans}, "they are gone before their first epoch")
 
     def _need(self, brought: Collection[int], gathered: Gathered) -> None:
         """Let the run be kept and end if a host leaves that has brought what may not leave it."""

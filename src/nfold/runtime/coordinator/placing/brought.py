@@ -7,12 +7,12 @@ from nfold.core import codec
 from nfold.core.job import JobSettings
 from nfold.core.options.averages import EPOCH
 from nfold.core.outputs import ModuleOutput
-from nfold.core.residency import NodeData, PlacedRun, Spans
+from nfold.core.residency import NodeData, PlacedRun, Spans, spans_of
 from nfold.core.text.units import count
 from nfold.errors import ClusterError, ProgramError
 from nfold.planning.choosing.early_checks import RunSteps
 from nfold.planning.residency.epoch_steps import EpochSteps
-from nfold.planning.residency.model.spans import num_samples
+from nfold.planning.residency.model.spans import common, num_samples
 from nfold.planning.residency.node_inventory import Inventory, refuse_claimed_twice
 from nfold.planning.residency.resident_order import count_samples
 from nfold.runtime.coordinator.same_program import averages_of
@@ -92,7 +92,8 @@ def _check_new(node: str, brings: str, inventory: Inventory, run: Run) -> None:
         refuse_claimed_twice({**run.inventories, node: inventory})
     except ClusterError as error:
         raise ProgramError(str(error)) from error
-    unseen = [each for each in run.members if each.num_samples and each.node not in run.inventories]
+    there = {*run.inventories, node}
+    unseen = [each for each in run.members if each.num_samples and each.node not in there]
     same = next((each for each in unseen if inventory.keys or each.digest == inventory.digest), None)
     if same is not None:
         raise ProgramError(
@@ -134,6 +135,18 @@ def told_of(
     return [
         f"{members[number].node} brings {num_samples(spans):,} samples: {then}" for number, spans in brought.items()
     ]
+
+
+def gone(members: Sequence[NodeData], missing: Spans) -> list[str]:
+    """Return what is said of samples that were to count in a later epoch, and are not there any more.
+
+    Args:
+        members: all that the run has had.
+        missing: these samples.
+    """
+    pairs = zip(members, spans_of(members), strict=True)
+    lost = ((member.node, common(missing, (own,))) for member, own in pairs)
+    return [left_out(node, spans, "they are gone before their first epoch") for node, spans in lost if spans]
 
 
 def left_out(node: str, spans: Spans, why: str) -> str:

@@ -6,6 +6,7 @@ host is gone before, it is left out.
 """
 
 from collections.abc import Collection, Iterator, Sequence
+from math import inf
 from typing import NamedTuple
 
 from nfold.core.residency import (
@@ -117,7 +118,7 @@ def held_at(kept: PlacedData, step: int, epoch: int, numbers: Sequence[int]) -> 
         for move in run.moves:
             if move.epoch is not None and move.epoch >= epoch and move.source in numbers:
                 rank = numbers.index(move.source)
-                here = common(left, move.spans)
+                here = without(common(left, move.spans), _coming(run.moves, move.source, epoch, move.epoch))
                 lists[rank] = joined((*lists[rank], *here))
                 left = without(left, here)
     for rank, number in enumerate(numbers):
@@ -199,12 +200,12 @@ def _in_force(kept: PlacedData, step: int) -> tuple[PlacedRun, ...]:
     return tuple(run for run in kept.runs if run.first_step < step or run.has_moved)[-1:]
 
 
-def _coming(moves: Sequence[SampleMove], member: int, epoch: int) -> Spans:
-    """Return what a member was still to be sent when an epoch began."""
+def _coming(moves: Sequence[SampleMove], member: int, begun: int, until: float = inf) -> Spans:
+    """Return what a member was still to be sent when an epoch began, until another one is over."""
     return tuple(
         span
         for move in moves
-        if move.target == member and move.epoch is not None and move.epoch >= epoch
+        if move.target == member and move.epoch is not None and begun <= move.epoch <= until
         for span in move.spans
     )
 

@@ -24,7 +24,7 @@ from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready, with_placed
 from nfold.runtime.coordinator.members.generations import Generations
 from nfold.runtime.coordinator.placing.beside_training import needed_by
-from nfold.runtime.coordinator.placing.brought import first_counted, left_out
+from nfold.runtime.coordinator.placing.brought import first_counted, gone, left_out
 from nfold.runtime.coordinator.placing.inventories import (
     as_called,
     check_settings,
@@ -255,6 +255,8 @@ class Placing:
         for node, spans in zip(self._nodes, lists, strict=True):
             if stays_out := without(spans, scheduled):
                 self._requests.say(cmd.Noted(left_out(node, stays_out, "they did not when the run was kept")))
+        missing = without(scheduled, union(span for spans in lists for span in spans))
+        self._requests.say(*map(cmd.Noted, gone(self._members, missing)))
         counted = [common(spans, scheduled) for spans in lists]
         return pinned_first(counted, [pinned[number] for number in self._numbers])
 
