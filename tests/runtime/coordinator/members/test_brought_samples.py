@@ -133,3 +133,11 @@ def test_who_has_brought_samples_before_may_bring_them_again():
     back = NodeData(node="pi-9", num_samples=5, digest="mine", is_brought=True)
     living.data = replace(living.data, members=(*living.data.members, back))
     assert orders(newcomer(job, lives(5, digest="mine"))) == ["2 reside"]
+
+
+def test_a_run_needs_nobody_for_pinned_samples_that_do_not_count():
+    living = training(lives(50, num_pinned=7), lives(50)).coordinator._living
+    late = NodeData(node="pi-9", num_samples=5, num_pinned=2, is_brought=True)
+    living.data = replace(living.data, members=(*living.data.members, late))
+    living._numbers[2] = 2
+    assert [*living.indispensable((0, 1, 2))] == [0]

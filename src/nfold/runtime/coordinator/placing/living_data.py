@@ -135,7 +135,7 @@ class LivingData:
         if number in [self._numbers[rank] for rank in ranks]:
             raise ProgramError(f"{node} trains already, and what lives on a node is for one rank of it.")
         own = spans_of(members)[number]
-        if members[number].is_brought and without((own,), scheduled_at(self.data, self.runs[-1].first_step + 1)):
+        if members[number].is_brought and without((own,), self._scheduled):
             run = Run(self._settings, told, self.data.members, self._inventories)
             check_brought(node, inventory, ready, run)
         self.data = replace(self.data, members=members)
@@ -164,9 +164,10 @@ class LivingData:
         return self.data.members[self._numbers[member]].node
 
     def indispensable(self, members: Collection[int]) -> dict[int, str]:
-        """Return those of some members that hold what may not leave them, with what follows."""
-        held = {member: self.data.members[self._numbers[member]] for member in members}
-        return {member: _pinned_here(each) for member, each in held.items() if each.num_pinned}
+        """Return those of some members that hold what may not leave them, and counts, with what follows."""
+        scheduled, pinned = self._scheduled, pinned_of(self.data.members)
+        needed = [member for member in members if common(pinned[self._numbers[member]], scheduled)]
+        return {member: _pinned_here(self.data.members[self._numbers[member]]) for member in needed}
 
     def gather(self, members: Sequence[int], leavers: Collection[int], step: int, epoch: int) -> Gathered:
         """Return what members hold before a step.
@@ -241,6 +242,11 @@ class LivingData:
             run = counted_from(run, union(span for spans in later for span in spans), first)
         run = replace(run, in_a_row=known.graph.least_chunk, has_moved=True)  # kept once it has
         return replace(self.data, runs=(*runs_before(self.data.runs, step), run), plan=plan)
+
+    @property
+    def _scheduled(self) -> Spans:
+        """The samples of all later epochs."""
+        return scheduled_at(self.data, self.runs[-1].first_step + 1)
 
     @property
     def _method(self) -> Any:
