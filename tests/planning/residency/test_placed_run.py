@@ -14,7 +14,7 @@ from nfold.errors import InternalError
 from nfold.planning.residency.best_place import place
 from nfold.planning.residency.model.problem import problem_of
 from nfold.planning.residency.model.spans import num_samples
-from nfold.planning.residency.placed_run import placed_run
+from nfold.planning.residency.placed_run import check_supply, placed_run
 
 
 def listed(problem):
@@ -128,3 +128,17 @@ def test_nodes_that_list_nothing_are_no_question_for_a_run():
     plan = place(problem_of(SLOW_AND_FAST, demand(), rates={}), "waterfill")
     with pytest.raises(InternalError, match="nodes list 0 samples, and the plan is of 1000"):
         placed_run(plan, (0, 1))
+
+
+def test_who_trains_on_what_was_brought_has_it_or_is_sent_it():
+    """Member 7 had the samples 4 and 5 once, so that nothing moves; then another epoch needs them there."""
+    alone = (RankSamples(own=((0, 4),)), RankSamples(own=((4, 8),)))
+    back = (RankSamples(own=((0, 6),)), RankSamples(own=((6, 8),)))
+    epochs = (EpochSamples(from_epoch=1, by_rank=alone), EpochSamples(from_epoch=2, by_rank=back))
+    run = PlacedRun(first_step=9, members=(7, 8), nodes=("a", "b"), epochs=epochs, moves=())
+    lists = (((0, 4),), ((4, 8),))
+    with pytest.raises(InternalError, match="nobody sends member 7 2 samples that it trains on from epoch 2 on"):
+        check_supply(run, lists, ((4, 8),))
+    check_supply(run, lists, ((6, 8),))
+    sent = replace(run, moves=(SampleMove(source=8, target=7, spans=((4, 6),), epoch=2),))
+    check_supply(sent, lists, ((4, 8),))

@@ -107,6 +107,29 @@ def counted_from(run: PlacedRun, brought: Spans, epoch: int) -> PlacedRun:
     )
 
 
+def check_supply(run: PlacedRun, lists: Sequence[Spans], brought: Spans) -> None:
+    """Make sure that whoever trains on brought samples has them by then, or is sent them.
+
+    Args:
+        run: as `counted_from` gives it.
+        lists: what each member holds before anything moves.
+        brought: the samples.
+
+    Raises:
+        InternalError: somebody would wait for samples that nobody sends.
+    """
+    has = {member: list(spans) for member, spans in zip(run.members, lists, strict=True)}
+    for each in run.epochs:
+        due = [move for move in run.moves if move.epoch is None or move.epoch <= each.from_epoch]
+        for member, rank in zip(run.members, each.by_rank, strict=True):
+            came = [span for move in due if move.target == member for span in move.spans]
+            if missing := without(common((*rank.own, *rank.arriving), brought), joined((*has[member], *came))):
+                number = num_samples(missing)
+                raise InternalError(
+                    f"nobody sends member {member} {number} samples that it trains on from epoch {each.from_epoch} on"
+                )
+
+
 class _Holders:
     """Which samples each node holds, as they move."""
 

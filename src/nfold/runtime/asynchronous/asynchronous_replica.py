@@ -163,7 +163,9 @@ class AsynchronousReplica:
         """
         if self._client is not None:
             self._client.wait()
-        if self._server is not None:
+        if self._server is None:
+            self.state.keep_until(min(self.steps_done, self._allowed))  # others had told of more before it was allowed
+        else:
             self._server.wait_until(self._allowed)
             if self._server.store.norms is not None:
                 self._server.store.norms.give_back()

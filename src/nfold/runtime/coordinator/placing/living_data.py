@@ -15,7 +15,7 @@ from nfold.planning.residency.best_place import place
 from nfold.planning.residency.model.spans import common, cut_last, num_samples, union, without
 from nfold.planning.residency.model.traffic import traffic_kind
 from nfold.planning.residency.node_inventory import Inventory, SampleCosts
-from nfold.planning.residency.placed_run import counted_from, placed_run
+from nfold.planning.residency.placed_run import check_supply, counted_from, placed_run
 from nfold.planning.residency.resident_order import runs_before
 from nfold.runtime.coordinator.placing.brought import Run, check_brought, first_counted
 from nfold.runtime.coordinator.placing.inventories import members_of, numbered
@@ -239,7 +239,10 @@ class LivingData:
         run = placed_run(plan, gathered.numbers, first_step=step, first_epoch=epoch, sites=problem.sites)
         if (first := first_counted(epochs, step)) > epoch:
             later = [without(spans, gathered.counted) for spans in gathered.lists]
-            run = counted_from(run, union(span for spans in later for span in spans), first)
+            brought = union(span for spans in later for span in spans)
+            run = counted_from(run, brought, first)
+            here = dict(zip(gathered.numbers, gathered.lists, strict=True))
+            check_supply(run, [here[member] for member in run.members], brought)
         run = replace(run, in_a_row=known.graph.least_chunk, has_moved=True)  # kept once it has
         return replace(self.data, runs=(*runs_before(self.data.runs, step), run), plan=plan)
 
