@@ -187,7 +187,8 @@ def _copies_bytes(reduction: Reduction, workers: int, rank: int) -> int:
 def snapshot_bytes(graph: ModelGraph, proposal: Proposal, profile: Profile, rank: int) -> int:
     """Return the bytes of the snapshots that a rank keeps, and of as many that it keeps for the rank before it.
 
-    Two; three where some give to others what they alone have, and keep the one before until that is there."""
+    Two; three where some give to others what they alone have, and keep the one before until that is there.
+    """
     gives = any(len(each.members) == 1 or each.route == "server" for each in proposal.reductions)
     world_size = proposal.placement.world_size
     alone = _lasting_bytes(graph, proposal, profile, (rank - 1) % world_size, is_alone=True) if world_size > 1 else 0.0
@@ -202,7 +203,9 @@ def _lasting_bytes(
     total = sum(reduction.num_bytes for reduction in proposal.reductions) or 1
     everyone = tuple(range(proposal.placement.world_size))
     amount = 0.0
-    for each in graph.parameters if proposal.asynchrony is None else ():
+    is_asynchronous = proposal.asynchrony is not None
+    of_served = profile.optimizer_bytes / total + is_asynchronous  # asynchronous shards give their values, too
+    for each in () if is_asynchronous else graph.parameters:
         owners = proposal.placement.ranks_of(each.users) if each.users else everyone
         if rank in owners and (len(owners) == 1 or not is_alone):
             amount += each.num_bytes * ((each.name in trained) + graph.averages_weights)
@@ -210,9 +213,7 @@ def _lasting_bytes(
         served = sum(share.stop - share.start for share in reduction.shares if share.rank == rank)
         is_member = rank in reduction.members and (len(reduction.members) == 1 or not is_alone)
         held = served * reduction.item_bytes if reduction.route == "server" else reduction.num_bytes * is_member
-        amount += held * (
-            profile.optimizer_bytes / total + (proposal.asynchrony is not None)
-        )  # shards give values, too
+        amount += held * of_served
     return amount
 
 
