@@ -218,6 +218,7 @@ def main() -> None:
     options.add_argument("--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     options.add_argument("--calm-steps", type=int, default=CALM_STEPS, help="between two events")
     given = options.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # whoever ends it ends its hosts, too
     if "torchft" in given.only and not has_torchft(TORCHFT):
         print(f"torchft is left out: {TORCHFT} cannot import it. The README says how to install it.")
         given.only.remove("torchft")
