@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
 from torch.utils.data import Dataset
 
 from nfold.core.options.host_range import HostRange
