@@ -44,6 +44,8 @@ class Options(HostOptions):
 
     cluster_file: str = ""
     """Where `emulate` was read from, for commands that are suggested; empty: it is written nowhere."""
+    strangers: tuple[str, ...] = ()
+    """Emulated nodes with samples that a run does not know which goes on: they may join while it trains."""
 
     def __post_init__(self) -> None:
         check_out(self.out)
@@ -87,7 +89,7 @@ class Options(HostOptions):
         if self.emulated is None:
             return ()
         if self.hosts is not None:
-            return founders(self._emulated_names, self.faults, self.hosts)
+            return founders(self._emulated_names, self.faults, self.hosts, self.strangers)
         return nodes_of_ranks(self.emulated, self.workers + self.servers)
 
     @property
@@ -177,7 +179,7 @@ class Options(HostOptions):
         if self.port:
             raise PlanError(f"--port {self.port}: emulated ranks reach the coordinator without a port. Leave it out.")
         if self.hosts is not None:
-            check_attendance(self._emulated_names, self.faults, self.hosts)
+            check_attendance(self._emulated_names, self.faults, self.hosts, self.strangers)
         else:
             refuse_attendance(self.faults, len(self.emulated.nodes))
         for fault in self.faults:
@@ -198,7 +200,7 @@ class Options(HostOptions):
                 "--place lets ranks train on what lives on their nodes, and dedicated servers would train on nothing. "
                 f"Leave out --servers {self.servers}."
             )
-        if self.emulated is not None and self.hosts is None:  # with a range of hosts it is refused altogether
+        if self.emulated is not None and self.hosts is None:  # with a range others come later, with what they hold
             self._check_places(self.emulated)
 
     def _check_places(self, cluster: Cluster) -> None:
@@ -229,6 +231,7 @@ class Options(HostOptions):
             first_step_limit_s=self.first_step_within,
             stop_after_s=self.stop_after_s,
             cluster=self._cluster_at_first(),
+            box=self.emulated,
             nodes=self.rank_nodes,
             hosts=self.hosts,
             waits_s=self.waits_s,
