@@ -73,6 +73,8 @@ def test_samples_that_nobody_would_train_on_are_refused():
 def test_emulated_nodes_that_hold_samples_may_come_later():
     later = Options(emulate=holding(5, 6), nodes="1:2", fault=["join a@5s"], place="auto")
     assert parts_of(later.settings()) == [{"first": 5, "count": 6, "total": 11, "pinned": 0}]
+    with pytest.raises(PlanError, match="--steps 9: a holds samples and joins later, which makes epochs longer"):
+        replace(later, steps=9)
     with pytest.raises(PlanError, match="Leave out --nodes, or use --place auto"):
         Options(emulate=holding(5, 6), nodes="1:2", place="nothing")
 

@@ -200,15 +200,21 @@ class Options(HostOptions):
                 "--place lets ranks train on what lives on their nodes, and dedicated servers would train on nothing. "
                 f"Leave out --servers {self.servers}."
             )
-        if self.emulated is not None and self.hosts is None:  # with a range others come later, with what they hold
+        if self.emulated is not None:
             self._check_places(self.emulated)
 
     def _check_places(self, cluster: Cluster) -> None:
         """Raise for nodes whose samples nobody would train on."""
         without = [node.name for node in cluster.nodes if node.num_samples and node.name not in self.rank_nodes]
-        if without:
+        if without and self.hosts is None:
             raise PlanError(
                 f"--place {self.place}: {without[0]} holds samples and has no rank. Leave -n out: each then has one."
+            )
+        later = [name for name in without if name in self.member_nodes]
+        if later and self.steps is not None:
+            raise PlanError(
+                f"--steps {self.steps}: {later[0]} holds samples and joins later, which makes epochs longer. Leave out "
+                "--steps, or let it be there from the beginning."
             )
 
     def _room(self) -> dict[str, int]:
