@@ -230,6 +230,7 @@ class LivingData:
         problem = question_of(
             facts,
             [self.data.members[number] for number in gathered.numbers],
+            [spans_of(self.data.members)[number] for number in gathered.numbers],
             gathered.lists,
             [self._costs.get(number) for number in gathered.numbers],
             self.data.sample_bytes,
