@@ -82,7 +82,7 @@ def test_emulated_nodes_that_hold_samples_may_come_later():
 def test_emulated_nodes_whose_samples_a_run_does_not_know_do_not_begin_it():
     options = Options(emulate=holding(5, 6), nodes="1:2", strangers=("a",), place="auto")
     assert (options.rank_nodes, options.workers) == (("b",), 1)
-    with pytest.raises(PlanError, match="1 node would be there at the start, since a come later: the run does not know"):
+    with pytest.raises(PlanError, match="1 node would be there at the start, since a come later: the run does"):
         Options(emulate=holding(5, 6), nodes="2:2", strangers=("a",), place="auto")
 
 

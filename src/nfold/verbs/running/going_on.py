@@ -146,12 +146,13 @@ def _placed_options(folder: RunFolder, record: JobRecord, placed: PlacedData, wi
         recorded |= {"workers": None, "emulate": None}  # a rank for each node, however many there are now
     elif record.emulated is not None and record.nodes is not None:
         recorded["workers"] = None  # as many as were there last, which may not be the first of the file
-    options = Options(**recorded | given)
+    wished = recorded | given
+    options = Options(**wished)
     if options.emulated is None or options.hosts is None:
         return options
     known = {member.node for member in placed.members}
     strangers = [node.name for node in options.emulated.nodes if node.num_samples and node.name not in known]
-    return replace(options, strangers=tuple(strangers), workers=None)
+    return Options(**wished | {"strangers": tuple(strangers)})
 
 
 def _range_of(given: dict[str, Any], record: JobRecord) -> dict[str, Any]:
