@@ -170,7 +170,7 @@ MOMENTS: dict[str, tuple[type, str]] = {
         *(pytest.param(*each, marks=pytest.mark.exhaustive) for each in (("forward", 2), ("the update", 1))),
     ],
 )
-def test_who_is_left_after_a_loss_trains_the_same_tensors_to_the_same_bits(tmp_path, monkeypatch, trained, moment, lost):
+def test_who_is_left_after_a_loss_trains_the_same_tensors_to_same_bits(tmp_path, monkeypatch, trained, moment, lost):
     """Within a step, when sums of some gradients may be there, in part or not at all."""
     where, armed = MOMENTS[moment], []
     begin = getattr(*where)
