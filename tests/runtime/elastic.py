@@ -120,8 +120,8 @@ class Elastic:
     def cut_off(self, member: int) -> None:
         """As `kill`, and its connections to others end at once."""
         network = self.session._launcher._finish.__self__._network
+        self.session._control_server.far_ends[member].close()  # first: what is killed does not say what it saw
         network.connections(member).abort()
-        self.session._control_server.far_ends[member].close()
 
     def to_the_end(self) -> Run:
         """Play all steps that are left."""

@@ -21,6 +21,7 @@ class Transport(Protocol):
     A peer that closes is not lost by that: it is once a receive waits for it in vain or something is sent to it.
 
     Once a later generation has begun, this one's messages are thrown away, and what is still asked of it does nothing.
+    Nothing is written any more to what its receives were posted for. A `done` may still be under way then.
     """
 
     rank: int

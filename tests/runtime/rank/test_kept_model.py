@@ -9,13 +9,16 @@ import torch
 from elastic import CHUNKS, Elastic
 from harness import CPU, difference, graph_of, make_plan, plain_loop, play, read_checkpoint
 from nets import adamw, program
+from random_members import undisturbed, unlike
 from torch import nn
 
 from nfold.core.options.averages import Averages
 from nfold.planning.scheduling.rank_schedules import rank_schedules
 from nfold.program import Program
+from nfold.runtime.parameters.buffers import Buffers
 from nfold.runtime.rank.rank_of_generation import Rank
 from nfold.runtime.step.built_model import KeptModel, Part
+from nfold.runtime.step.cells import Cells
 from nfold.runtime.step.replica import Replica
 from nfold.transport.generations.no_way import alone
 from nfold.verbs.ranks.thread_ranks import threads_put_back
@@ -44,12 +47,13 @@ def trained(monkeypatch):
     return found
 
 
-def rich(**more: Any) -> Program:
+def rich(dropout: float = 0.0, **more: Any) -> Program:
     """Batch norm, a frozen layer, a schedule, clipping and averages, with an optimizer that keeps two tensors each."""
 
     def model() -> nn.Module:
         first = nn.Linear(128, 9).requires_grad_(False)
-        return nn.Sequential(nn.Flatten(), first, nn.BatchNorm1d(9), nn.Tanh(), nn.Linear(9, 4)).double()
+        hidden = (first, nn.BatchNorm1d(9), nn.Tanh(), *([nn.Dropout(dropout)] if dropout else []))
+        return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(9, 4)).double()
 
     return replace(
         program("plain", adamw),
@@ -148,6 +152,47 @@ def test_who_is_lost_while_somebody_comes_takes_nothing_along(tmp_path, monkeypa
     assert not armed
     assert difference(weights, one_device(run.step)[0]) <= 1e-9
     assert sum(event.steps_again or 0 for event in run.folder.events()) == 0
+
+
+MOMENTS: dict[str, tuple[type, str]] = {
+    "forward": (Cells, "_forward"),
+    "backward": (Cells, "_backward"),
+    "a sum": (Buffers, "combine"),
+    "the update": (Cells, "_update"),
+}
+
+
+@pytest.mark.parametrize(
+    ("moment", "lost"),
+    [
+        ("backward", 1),
+        ("a sum", 0),
+        *(pytest.param(*each, marks=pytest.mark.exhaustive) for each in (("forward", 2), ("the update", 1))),
+    ],
+)
+def test_who_is_left_after_a_loss_trains_the_same_tensors_to_same_bits(tmp_path, monkeypatch, trained, moment, lost):
+    """Within a step, when sums of some gradients may be there, in part or not at all."""
+    where, armed = MOMENTS[moment], []
+    begin = getattr(*where)
+
+    def lose(self, *task):
+        if armed:
+            armed.pop()()
+        return begin(self, *task)
+
+    monkeypatch.setattr(*where, lose)
+    torch.set_num_threads(1)
+    mine = rich(dropout=0.3)
+    run = Elastic(mine, tmp_path / "run", may_lose=True, workers=3, exact=True)
+    run.train(3)
+    armed.append(lambda: run.cut_off(lost))
+    run.until_planned(2)
+    run.train(3)
+    found = run.end().state_dict()
+    num_kept = sum(len(built) == 2 and built[0] is built[1] for built in trained.values())
+    assert [event.steps_again for event in run.folder.events()] == [0]
+    assert not unlike(found, undisturbed(mine, tmp_path / "alone", run.step))
+    assert num_kept == 2 or (num_kept == 1 and moment in ("a sum", "the update")), "only who is behind builds anew"
 
 
 def built_for(mine: Program, strategy: str, workers: int, kept: KeptModel, state: Any, **wishes: Any) -> Replica:

@@ -231,6 +231,35 @@ def test_where_a_peer_is_lost_only_a_step_that_commits_has_updated_nothing(commi
     assert updated.is_set() is not commits
 
 
+def test_an_engine_that_has_ended_takes_nothing_in_and_waits_for_who_still_does():
+    """What messages carry is used again by the engine of the next generation."""
+    transport, inside, goes_on = ScriptedTransport(), threading.Event(), threading.Event()
+
+    def hold_up(_):
+        inside.set()
+        assert goes_on.wait(10.0)
+        performer.done.append("taken")
+
+    performer = Recorder(x=hold_up)
+    ended = engine([forward(0, 1, 2), receive(1, "x"), receive(2, "y", tag=1)], performer, transport)
+    playing = Playing(ended)
+    transport.wait_for(lambda: (1, 1) in transport.posted)
+    bringing = threading.Thread(target=transport.posted[1, 0])
+    bringing.start()
+    assert inside.wait(10.0)
+    transport.fail(PeerLost("rank 1 is lost", peer=1))
+    with pytest.raises(PeerLost):
+        playing.end()
+    ending = threading.Thread(target=lambda: (ended.end(), performer.done.append("ended")))
+    ending.start()
+    ending.join(0.1)
+    goes_on.set()
+    for thread in (bringing, ending):
+        thread.join(10.0)
+    transport.posted[1, 1]()
+    assert performer.done == ["take x", "taken", "ended"]
+
+
 def test_after_a_failure_no_step_is_played_any_more():
     performer = Recorder()
     player = engine([forward(0)], performer)

@@ -1,5 +1,6 @@
 """Generations over connections that stay: other ranks, other members, and nothing from before."""
 
+import os
 import random
 import threading
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from nfold.errors import InternalError, PeerLost
+from nfold.hosts.managers.mpi.mpi_start import started_together
 from nfold.transport.implementations.in_memory import MemoryNetwork
 from nfold.transport.links.inbox import Inbox
 from nfold.transport.tags import MOST_GENERATIONS, Use, generation_of, in_generation, tag_of, without_generation
@@ -57,6 +59,23 @@ def test_a_message_that_is_under_way_disturbs_nobody(connect: Connect) -> None:
     assert new.wait() == b"ok"
     assert not old.done.is_set() or bytes(old.data) == large, "it was there before, whole"
     assert all(seen.empty() for seen in world.failures)
+
+
+@pytest.mark.skipif(started_together(os.environ), reason="through MPI no generation ends amid a message")
+def test_the_rest_of_a_message_arrives_nowhere_once_its_generation_is_over(connect: Connect) -> None:
+    """Its memory may be used again."""
+    world, large = connect(2), b"\1" * (16 << 20)
+    old = world.receive(0, 1, 5, len(large))
+    world.send(0, 1, 5, large)
+    while not old.data[0]:
+        world.settle(1, 0)
+    world.begin(1, (0, 1))
+    found = bytes(old.data)
+    new = world.receive(0, 1, 5, 2)
+    world.send(0, 1, 5, b"ok")
+    assert new.wait() == b"ok"
+    is_unchanged = old.data == found
+    assert is_unchanged
 
 
 def test_a_generation_without_the_lost_member_goes_on(connect: Connect) -> None:

@@ -129,7 +129,7 @@ class Rank:
         """Hold what was learnt up to the last step that all may count, though the generation ends here."""
         replica = self._replica
         if self._commits and isinstance(replica, Replica) and self.number in replica.plan.placement.working:
-            self._state_handing.hold_whole(replica, self._next_step)
+            self._state_handing.hold_whole(replica, self._own_weights, self._next_step)
 
     def keep_new(self) -> None:
         """Keep what was built and never trained."""

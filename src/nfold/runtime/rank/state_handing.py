@@ -59,10 +59,15 @@ class StateHanding:
         begun, self._begun = self._begun, None
         return begun
 
-    def hold_whole(self, replica: Replica, step: int) -> None:
+    def hold_whole(self, replica: Replica, own_weights: OwnWeights | None, step: int) -> None:
         """Hold what the replica has, which is the state of all: the generation has ended within the step that follows.
 
         Nothing is held where that step may have changed the model before it was committed.
+
+        Args:
+            replica: whose model is kept, too.
+            own_weights: as for `keep_model`.
+            step: steps done.
         """
         if not replica.is_changed_by_updates_alone:
             return
@@ -74,6 +79,7 @@ class StateHanding:
         offer = replica.held(is_checked=False)
         if not offer.facts[UNKEPT]:
             self._process.memory.put(live_state(label, self._process.member, offer, is_whole=True))
+            self.keep_model(replica, own_weights, label)
 
     def hand(self, order: Message) -> Message:
         """Give to those who stay, or take from those who leave; return what the coordinator is told."""

@@ -3,6 +3,7 @@
 Where each rank has the whole model, who stays keeps it from one generation to the next, and only who comes builds it:
 
     trains ──> stops, with the state that others are given ──> the same part of the next plan ──> trains
+      └──────> fails within a step that has changed nothing ──^
     comes, builds beside the steps of others ──> takes that state ──────────^
 """
 
@@ -155,11 +156,12 @@ class KeptModel:
         self._kept: tuple[BuiltModel, State | None] | None = None
 
     def keep(self, built: BuiltModel, state: State | None) -> None:
-        """Keep a model of a part that others play too; its last step has ended, so that no message is on its way.
+        """Keep a model of a part that others play too. Its replica is closed, and the transport's next generation
+        begun, before it trains again: so nothing of a step that failed is written to it any more.
 
         Args:
             built: the model.
-            state: that it has; None: that which the program builds.
+            state: that it has, whatever its gradients are; None: that which the program builds.
         """
         self._kept = None if built.part is None else (built, state)
 

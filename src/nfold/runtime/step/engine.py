@@ -123,12 +123,20 @@ class Engine:
         """What the compute lane waits for. Waking it for every message would cost more than most messages do."""
         self._failure: BaseException | None = None
         self._thread = threading.local()
+        self._num_inside, self._is_over = 0, False
+        """Threads that take in an event just now, and whether no other may."""
 
     def fail(self, error: BaseException) -> None:
         """Make the step under way, and any later one, raise."""
         with self._changed:
             self._failure = self._failure or error
             self._changed.notify_all()
+
+    def end(self) -> None:
+        """Take in nothing more: once this returns, no other thread reads or writes what messages carry."""
+        with self._changed:
+            self._is_over = True
+            self._changed.wait_for(lambda: self._num_inside == 0)
 
     def play(self, step: int, sizes: tuple[int, ...], *, keep_spans: bool) -> Played:
         """Play one step.
@@ -210,10 +218,19 @@ class Engine:
         if pending is not None:  # a message has gone while this thread starts others: those are first
             pending.append((event, is_arrival))
             return
+        with self._changed:
+            if self._is_over:
+                return
+            self._num_inside += 1
         try:
             self._in_order((), deque([(event, is_arrival)]))
         except Exception as error:  # of a transport's thread: the step must end with it
             self.fail(error)
+        finally:
+            with self._changed:
+                self._num_inside -= 1
+                if self._is_over:
+                    self._changed.notify_all()
 
     def _in_order(self, messages: Iterable[Send | Receive], pending: deque[tuple[int, bool]]) -> None:
         """Start messages, and then what waits for events, without a message of a later turn in between."""

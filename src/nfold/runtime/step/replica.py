@@ -314,6 +314,7 @@ class Replica:
         return everywhere and all(workers <= set(group.members) for group in self._all_groups)
 
     def close(self) -> None:
-        """Stop loading, and let go of the model's parameters."""
+        """Stop loading, and let go of the model's parameters: no message of a failed step reaches them any more."""
+        self._engine.end()
         self._loader.close()
         self._cells.close()

@@ -73,6 +73,8 @@ class Connections(abc.ABC, Generic[AnyWay]):
     def begin(self, number: int, members: Sequence[int]) -> GenerationTransport:
         """Begin a generation. What comes from an earlier one is thrown away from now on; what came early is kept.
 
+        Once this returns, nothing is written any more to the memory of an earlier generation's receives.
+
         Args:
             number: of the generation, larger than that of the one before.
             members: by rank; this process is one of them.
@@ -88,6 +90,7 @@ class Connections(abc.ABC, Generic[AnyWay]):
             before.end()
         for way in list(self._ways.values()):  # threads of one process join whenever they come
             way.forget_before(number)
+        self._divert()
         self._tell_lost(begun, ranks)
         return begun
 
@@ -129,6 +132,9 @@ class Connections(abc.ABC, Generic[AnyWay]):
             lost = {ranks[member]: why for member, why in self._lost.items() if member in ranks}
         for rank, why in lost.items():
             begun.lose(rank, why)
+
+    def _divert(self) -> None:
+        """Return once messages that were thrown away arrive nowhere, not even the rest of one that is half read."""
 
     def _check(self, number: int, members: Sequence[int]) -> None:
         if not (-1 if self._current is None else self._current.number) < number < MOST_GENERATIONS:

@@ -14,7 +14,7 @@ from nfold.transport.generations.generation_transport import GenerationTransport
 from nfold.transport.links.byte_counts import ByteCounts
 from nfold.transport.links.inbox import Inbox
 from nfold.transport.protocol import Done
-from nfold.transport.tags import without_generation
+from nfold.transport.tags import MOST_GENERATIONS, without_generation
 
 JOIN_S = 1.0
 Job = Callable[[], None]
@@ -87,6 +87,7 @@ class MemoryConnections(Connections["MemoryWay"]):
     def leave(self, peer: int) -> None:
         """Close the way to a member. No generation under way may have a rank there."""
         way = self._drop(peer)
+        way.forget_before(MOST_GENERATIONS)
         self._jobs.put(way.end)
 
     def close(self) -> None:
@@ -147,7 +148,7 @@ class MemoryWay(ByteCounts):
         self.there = there
         self._here, self._on_lost = here, on_lost
         self._inbox = Inbox()
-        self._lock = threading.Lock()
+        self._lock, self._taking = threading.Lock(), threading.Lock()
         super().__init__()
         self._is_gone = self._is_lost = False
 
@@ -180,8 +181,10 @@ class MemoryWay(ByteCounts):
         return 0.0
 
     def forget_before(self, generation: int) -> None:
-        """Throw away all messages of earlier generations."""
+        """Throw away all messages of earlier generations; none of them arrives once this returns."""
         self._inbox.forget_before(generation)
+        with self._taking:  # whoever brought one has ended
+            pass
 
     # In the delivery thread
 
@@ -206,8 +209,9 @@ class MemoryWay(ByteCounts):
         self._is_lost = True
 
     def _take(self, tag: int, payload: bytes) -> None:
-        arrival = self._inbox.begin(tag, len(payload))
-        arrival.buffer[:] = payload
+        with self._taking:
+            arrival = self._inbox.begin(tag, len(payload))
+            arrival.buffer[:] = payload
         self._count_received(tag, len(payload))
         self._inbox.finish(arrival)
 

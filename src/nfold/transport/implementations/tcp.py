@@ -78,6 +78,13 @@ class TcpConnections(LinkConnections):
         carry, inbox = self._carrier_over(connection), Inbox(self._max_early_bytes)
         self._add(peer, Link(peer, carry, inbox, self._lose, self._delays_s.get(peer, 0.0)))
 
+    def _divert(self) -> None:
+        self._loop.do(self._divert_all)
+
+    def _divert_all(self) -> None:
+        for link in list(self._ways.values()):
+            link.divert()
+
     def _carrier_over(self, connection: socket.socket) -> Callable[[Link], Carrier]:
         if isinstance(connection, TlsSocket):
             return partial(TlsCarrier, self._loop, connection)

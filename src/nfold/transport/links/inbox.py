@@ -38,7 +38,7 @@ class Inbox:
     """
 
     def __init__(self, max_early_bytes: int = MAX_EARLY_BYTES) -> None:
-        self._lock = threading.Lock()
+        self._lock, self._copying = threading.Lock(), threading.Lock()
         self._posted: dict[int, Posted] = {}
         self._early: dict[int, Arrival] = {}
         self._max_early_bytes = max_early_bytes
@@ -55,7 +55,7 @@ class Inbox:
         """
         posted = Posted(into, done)
         with self._lock:
-            if self._is_stale(tag):
+            if self.is_stale(tag):
                 return
             arrival = self._early.get(tag)
             if arrival is None:
@@ -65,7 +65,7 @@ class Inbox:
             if not arrival.complete:
                 return
             del self._early[tag]
-        _hand_over(arrival)
+        self._hand_over(arrival)
 
     def begin(self, tag: int, length: int) -> Arrival:
         """Take note that a message of `length` bytes comes; the arrival says where they go.
@@ -80,7 +80,7 @@ class Inbox:
                 return Arrival(tag, posted.into, posted)
             self._check_early(tag, length)
             arrival = Arrival(tag, memoryview(bytearray(length)), None)
-            if not self._is_stale(tag):
+            if not self.is_stale(tag):
                 self._early[tag] = arrival
             return arrival
 
@@ -88,17 +88,22 @@ class Inbox:
         """Take note that a message's bytes are all there."""
         with self._lock:
             arrival.complete = True
-            if arrival.posted is None or self._is_stale(arrival.tag):
+            if arrival.posted is None or self.is_stale(arrival.tag):
                 return
             self._early.pop(arrival.tag, None)
-        _hand_over(arrival)
+        self._hand_over(arrival)
 
     def forget_before(self, generation: int) -> None:
-        """Throw away all receives and messages of earlier generations: those that wait, and those still to come."""
+        """Throw away all receives and messages of earlier generations: those that wait, and those still to come.
+
+        Nothing is copied to their memory any more. What arrives there directly is the concern of who brings it.
+        """
         with self._lock:
             self._generation = max(self._generation, generation)
-            self._posted = {tag: posted for tag, posted in self._posted.items() if not self._is_stale(tag)}
-            self._early = {tag: arrival for tag, arrival in self._early.items() if not self._is_stale(tag)}
+            self._posted = {tag: posted for tag, posted in self._posted.items() if not self.is_stale(tag)}
+            self._early = {tag: arrival for tag, arrival in self._early.items() if not self.is_stale(tag)}
+        with self._copying:  # whoever copied has ended, and who comes next sees that it is stale
+            pass
 
     def depart(self) -> int:
         """Take no new messages, and return how many receives will wait in vain."""
@@ -106,7 +111,8 @@ class Inbox:
             self._departed = True
             return len(self._posted)
 
-    def _is_stale(self, tag: int) -> bool:
+    def is_stale(self, tag: int) -> bool:
+        """Whether it is of a generation that is over."""
         return generation_of(tag) < self._generation
 
     def _wait(self, tag: int, posted: Posted) -> None:
@@ -117,6 +123,16 @@ class Inbox:
                 f"it said goodbye before it sent the {len(posted.into)} bytes with tag {without_generation(tag)}"
             )
         self._posted[tag] = posted
+
+    def _hand_over(self, arrival: Arrival) -> None:
+        """Put a complete message where its receive wants it. The memory is the same if the receive came first."""
+        assert arrival.posted is not None
+        if arrival.buffer is not arrival.posted.into:
+            with self._copying:
+                if self.is_stale(arrival.tag):
+                    return
+                arrival.posted.into[:] = arrival.buffer
+        arrival.posted.done()
 
     def _claim(self, arrival: Arrival, posted: Posted) -> None:
         if arrival.posted is not None:
@@ -144,11 +160,3 @@ def _check_length(tag: int, length: int, expected: int) -> None:
     if length != expected:
         sent = f"it sent {length} bytes with tag {without_generation(tag)}"
         raise TransportError(f"{sent}, where {expected} bytes are expected")
-
-
-def _hand_over(arrival: Arrival) -> None:
-    """Put a complete message where its receive wants it. The memory is the same if the receive came first."""
-    assert arrival.posted is not None
-    if arrival.buffer is not arrival.posted.into:
-        arrival.posted.into[:] = arrival.buffer
-    arrival.posted.done()

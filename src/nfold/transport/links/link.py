@@ -52,6 +52,10 @@ class Carrier(Protocol):
         """Return for how long the peer's machine has given no sign of life; 0 where that cannot be told."""
         ...
 
+    def divert(self) -> None:
+        """Let bytes go elsewhere if `Link.brings_forgotten`; from the thread that reads."""
+        ...
+
     def shutdown(self) -> None:
         """Break the way and wake who waits in it, as far as that is possible."""
         ...
@@ -94,6 +98,8 @@ class Link(ByteCounts):
         self._ending = False
         self._departed = False
         self._lost = False
+        self._arriving: int | None = None
+        """The tag of the message whose bytes come now."""
         self._late = DelayLine(delay_s, f"nfold-late-{peer}", self.fail) if delay_s > 0 else None
         self._carrier = carry(self)
         self._carrier.start()
@@ -142,10 +148,17 @@ class Link(ByteCounts):
         return 0.0
 
     def forget_before(self, generation: int) -> None:
-        """Throw away all messages of earlier generations. What is half written goes out, and is not read."""
+        """Throw away all messages of earlier generations. What is half written goes out, and is not read.
+
+        What is half read still goes to the memory of its receive, until `divert`.
+        """
         with self._lock:
             self._queue.forget_before(generation)
         self._inbox.forget_before(generation)
+
+    def divert(self) -> None:
+        """Let the rest of a message that was thrown away go to memory that nobody uses; from the carrier's thread."""
+        self._carrier.divert()
 
     # For the carrier
 
@@ -164,9 +177,16 @@ class Link(ByteCounts):
                 return
             arrival = self._inbox.begin(header.tag, header.length)
             if header.length:
+                self._arriving = header.tag
                 yield arrival.buffer
+                self._arriving = None
             self._count_received(header.tag, header.length)
             self._deliver(partial(self._inbox.finish, arrival))
+
+    @property
+    def brings_forgotten(self) -> bool:
+        """Whether the bytes that come now are of a message that was thrown away."""
+        return self._arriving is not None and self._inbox.is_stale(self._arriving)
 
     def take(self) -> Frame | None:
         """Return the frame to write next, when the one before has gone; None: none until the next `wake`."""

@@ -13,6 +13,8 @@ from collections.abc import Callable
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 Ready = Callable[[int], None]
+_LOOK_S = 0.1
+"""How often who waits for the thread sees whether it still runs."""
 
 
 class Loop:
@@ -42,6 +44,17 @@ class Loop:
             self._is_woken = True
             with contextlib.suppress(OSError):  # it has ended, or is woken already
                 self._waker.send(b"\0")
+
+    def do(self, act: Callable[[], None]) -> None:
+        """Let the thread do something, behind all that it was asked to do before, and wait until it has."""
+        if self.is_current:
+            act()
+            return
+        done = threading.Event()
+        self.call(act)
+        self.call(done.set)
+        while not done.wait(_LOOK_S) and self._thread.is_alive():  # one that has ended does nothing more
+            pass
 
     def watch(self, connection: socket.socket, events: int, before: int, ready: Ready) -> None:
         """Change what is waited for on a socket. Only its own thread may.

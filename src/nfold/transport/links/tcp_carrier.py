@@ -87,6 +87,11 @@ class SocketCarrier:
 
     # In the loop's thread
 
+    def divert(self) -> None:
+        """Let bytes of a message that was thrown away go elsewhere."""
+        if self._link.brings_forgotten:
+            self._rest = memoryview(bytearray(len(self._rest)))
+
     def _called(self) -> None:
         self._is_called = False  # first: what is queued from now on asks for another call
         self._serve(0 if self._watched & WRITE else WRITE)
