@@ -45,7 +45,7 @@ class Planner:
 
 def replanning(planner: Planner, *, plan: Plan | None = None, **given: Any) -> Any:
     rests_on = replace(known(), plan=plan or a_plan(2))
-    settings = {"price_s": 1.0, "is_wanted": True, "speeds": ShiftingSpeeds()} | given
+    settings = {"price_s": 1.0, "shares_price_s": 0.1, "is_wanted": True, "speeds": ShiftingSpeeds()} | given
     return Replanning(planner, rests_on, READY, **settings)  # type: ignore[arg-type]
 
 
