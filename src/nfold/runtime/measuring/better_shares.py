@@ -102,6 +102,8 @@ class BetterShares:
         chunks_s = tuple(each.chunks_s / count for each, count in zip(typical, self._counts, strict=True))
         beside_s = tuple(each.beside_s for each in typical)
         other = share_chunks(sum(self._counts), chunks_s, beside_seconds=beside_s)
+        if other == self._counts:
+            return ()
         gains = [self._gain(block, other) for block in self._blocks]
         if median(gains) < LEAST_GAIN or min(gains) < LEAST_GAIN / 2 or not self._is_new(typical):
             return ()

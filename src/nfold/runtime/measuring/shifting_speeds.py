@@ -82,7 +82,7 @@ class ShiftingSpeeds:
             if plan.loads_s[rank] > 0:
                 self._gauges.pop(name, None)
         is_dealt = not (plan.placement.is_cut or plan.splits or plan.chunk_shares)
-        self._sharing = plan.placement.working if is_dealt else ()
+        self._sharing = tuple(rank for rank, seconds in enumerate(plan.loads_s) if is_dealt and seconds > 0)
         owners = next(iter(plan.placement.owners.values()))
         self._shares.begin([owners.count(rank) for rank in self._sharing])
 
