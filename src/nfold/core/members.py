@@ -95,7 +95,7 @@ class SpeedShift:
         return f"computes {slower if self.times_slower > 1 else faster} than {when}"
 
 
-_UNCHANGED = 0.15
+_UNCHANGED = 0.1
 """What a speed may differ from that at the start and still be called the same."""
 NOBODY = Turnover()
 """The members stay."""

@@ -31,14 +31,15 @@ class RankTimes:
 
     chunks_s: float
     """Of all its chunks."""
-    update_s: float
     rest_s: float
-    """What it waits for samples, and bookkeeping. No messages."""
+    """That it waits for samples, and updates."""
+    bookkeeping_s: float
+    """Of what is no task and no message."""
 
     @property
     def beside_s(self) -> float:
         """Seconds of what it does beside chunks."""
-        return self.update_s + self.rest_s
+        return self.rest_s + self.bookkeeping_s
 
     @property
     def busy_s(self) -> float:

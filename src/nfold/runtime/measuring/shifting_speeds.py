@@ -60,8 +60,8 @@ class ShiftingSpeeds:
         self._shares = BetterShares()
         self._sharing: tuple[int, ...] = ()
         """Ranks that have chunks; empty: shares are no matter of speed."""
-        self._rest_s: dict[str, float] = {}
-        """What a step was seen to take a rank of each node beside chunks, updates and messages."""
+        self._bookkeeping_s: dict[str, float] = {}
+        """Of a rank on each node in a step, as it was seen."""
 
     def begin(self, plan: Plan, cluster: Cluster) -> None:
         """Watch the ranks of a generation from now on.
@@ -120,7 +120,7 @@ class ShiftingSpeeds:
         speed that changes most."""
         assert self._plan is not None, "it is looked at"
         own = [parts[rank] for rank in self._sharing]
-        ranks = [RankTimes(part.compute_s, part.update_s, part.input_s + part.other_s) for part in own]
+        ranks = [RankTimes(part.compute_s, part.input_s + part.update_s, part.other_s) for part in own]
         if not all(rank.chunks_s > 0 for rank in ranks) or not (typical := self._shares.take(step_s, ranks)):
             return ()
         by_node: dict[str, list[RankTimes]] = {}
@@ -129,7 +129,9 @@ class ShiftingSpeeds:
         for name, each in by_node.items():
             self._changes[name].settle(sum(seen.chunks_s for seen in each) / self._works[name])
         slower = self._slower_than_planned(by_node)
-        self._rest_s |= {name: fmean(seen.rest_s for seen in each) / self._typical for name, each in by_node.items()}
+        self._bookkeeping_s |= {
+            name: fmean(seen.bookkeeping_s for seen in each) / self._typical for name, each in by_node.items()
+        }
         far = [name for name, factor in slower.items() if not 1 / ABOUT_AS_FAST <= factor <= ABOUT_AS_FAST]
         told = far or [max(slower, key=lambda name: abs(log(slower[name])))]
         shifts = {name: self._shown(name, self._speeds[name] / factor) for name, factor in slower.items()}
@@ -203,12 +205,12 @@ class ShiftingSpeeds:
         return (self._shift(name, first.speed * faster),)
 
     def in_cluster(self, cluster: Cluster) -> Cluster:
-        """Return a cluster whose nodes have the speeds that they show now, and as much to do beside chunks."""
+        """Return a cluster whose nodes have the speeds that they show now, and as much bookkeeping."""
         return replace(cluster, nodes=tuple(map(self._as_seen, cluster.nodes)))
 
     def _as_seen(self, node: Node) -> Node:
-        rest_s = self._rest_s.get(node.name)
-        step_cpu_s = node.step_cpu_s if rest_s is None else rest_s / node.slowdown(1)
+        seen_s = self._bookkeeping_s.get(node.name)
+        step_cpu_s = node.step_cpu_s if seen_s is None else seen_s / node.slowdown(1)
         return replace(node, speed=self._speeds.get(node.name, node.speed), step_cpu_s=step_cpu_s)
 
     def _shift(self, name: str, speed: float) -> SpeedShift:
