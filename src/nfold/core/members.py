@@ -88,14 +88,15 @@ class SpeedShift:
     @property
     def told(self) -> str:
         """What has become of the node."""
-        if abs(self.times_slower - 1) < _UNCHANGED and not self.is_correction:
-            return "computes as fast as at the start again"
+        if abs(self.times_slower - 1) < _UNCHANGED:
+            again = "computes as fast as at the start again"
+            return "takes another time beside its chunks than was predicted" if self.is_correction else again
         when = "was measured at the start" if self.is_correction else "at the start"
         slower, faster = f"{self.times_slower:.1f} times slower", f"{1 / self.times_slower:.1f} times faster"
         return f"computes {slower if self.times_slower > 1 else faster} than {when}"
 
 
-_UNCHANGED = 0.15
+_UNCHANGED = 0.1
 """What a speed may differ from that at the start and still be called the same."""
 NOBODY = Turnover()
 """The members stay."""

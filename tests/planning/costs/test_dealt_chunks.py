@@ -47,6 +47,13 @@ def test_who_was_seen_to_be_much_too_slow_gets_none():
     assert [by_speed.count(rank) for rank in range(4)] == [8, 7, 0, 1]
 
 
+def test_less_is_enough_where_all_speeds_were_seen_in_training():
+    speeds = (1.0, 1.0, 1.0, 0.84)
+    assert len(list(dealt_chunks(question(speeds, 32), updated=0.0))) == 1
+    _, by_speed = dealt_chunks(question(speeds, 32, may_rest=frozenset({"n0", "n1", "n2", "n3"})), updated=0.0)
+    assert [by_speed.count(rank) for rank in range(4)] == [9, 8, 8, 7]
+
+
 def test_what_a_step_takes_beside_chunks_counts():
     unlike = question((4.0, 2.0, 1.0, 1.0), 16)
     chunk_s = sum(unlike.profiles[1].whole_s(unlike.batch_size / 16))

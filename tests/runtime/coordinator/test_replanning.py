@@ -45,7 +45,7 @@ class Planner:
 
 def replanning(planner: Planner, *, plan: Plan | None = None, **given: Any) -> Any:
     rests_on = replace(known(), plan=plan or a_plan(2))
-    settings = {"price_s": 1.0, "is_wanted": True, "speeds": ShiftingSpeeds()} | given
+    settings = {"price_s": 1.0, "shares_price_s": 0.1, "is_wanted": True, "speeds": ShiftingSpeeds()} | given
     return Replanning(planner, rests_on, READY, **settings)  # type: ignore[arg-type]
 
 
@@ -84,6 +84,24 @@ def test_else_the_run_keeps_its_plan(changes):
     )
     assert watch.take(changes.get("news", [CHANGED]), changes.get("num_left", 7)) == []
     assert watch.next is None
+
+
+def dealt(*counts: int) -> Plan:
+    """The plan of now with so many chunks for each rank."""
+    owners = tuple(rank for rank, count in enumerate(counts) for _ in range(count))
+    chosen = a_plan(2)
+    placement = replace(chosen.placement, num_chunks=len(owners), owners=dict.fromkeys(chosen.placement.owners, owners))
+    return replace(chosen, placement=placement)
+
+
+def test_other_shares_of_the_same_plan_follow_for_less():
+    """They are predicted with the same errors, and ranks keep their models."""
+    shares = taking(dealt(3, 1), 0.94)
+    watch = replanning(Planner(shares), plan=dealt(2, 2), price_s=100.0, shares_price_s=0.1)
+    assert watch.take([CHANGED], 4) == [], "four steps win less than three times the price"
+    (noted,) = watch.take([CHANGED], 6)
+    assert noted.text.startswith("planned again for these links: ring with 940 ms a step follows ring with 1000")
+    assert replanning(Planner(taking(dealt(3, 1), 0.96)), plan=dealt(2, 2)).take([CHANGED], 10**6) == []
 
 
 class Speeds(ShiftingSpeeds):

@@ -7,6 +7,7 @@ from pretended import a_plan, cluster
 
 from nfold.core.cluster import Cluster
 from nfold.core.members import SpeedShift
+from nfold.core.plan import Plan
 from nfold.core.trace import StepParts
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.measuring.shifting_speeds import ShiftingSpeeds
@@ -16,8 +17,8 @@ PLAN = replace(a_plan(2), nodes=("a", "b"), loads_s=(0.1, 0.1))
 GAUGE = {"do": "gauge"}
 
 
-def done(*computed_s: float, samples: int = PLAN.batch_size) -> cmd.StepDone:
-    nothing = dict.fromkeys(["input_s", "update_s", "communication_s", "other_s"], 0.0)
+def done(*computed_s: float, samples: int = PLAN.batch_size, **fields: float) -> cmd.StepDone:
+    nothing = dict.fromkeys(["input_s", "update_s", "communication_s", "other_s"], 0.0) | fields
     parts = tuple(
         StepParts(
             step=0, rank=rank, step_s=1.0, forward_s=seconds / 2, backward_s=seconds / 2, sent_bytes=0,
@@ -26,6 +27,13 @@ def done(*computed_s: float, samples: int = PLAN.batch_size) -> cmd.StepDone:
         for rank, seconds in enumerate(computed_s)
     )  # fmt: skip
     return cmd.StepDone(0, 0, 0.5, parts, None)
+
+
+def dealt(*counts: int) -> Plan:
+    """A plan of so many chunks for each rank, a hundredth of a second each on these nodes."""
+    owners = tuple(rank for rank, count in enumerate(counts) for _ in range(count))
+    placement = replace(PLAN.placement, num_chunks=sum(counts), owners={"A": owners})
+    return replace(PLAN, chunks=sum(counts), placement=placement, loads_s=tuple(0.01 * count for count in counts))
 
 
 def watched(plan=PLAN, now=CLUSTER) -> ShiftingSpeeds:
@@ -75,6 +83,25 @@ def test_nodes_that_are_as_unlike_as_was_measured_are_not_corrected():
     assert play(speeds, 40, 0.1, 0.1) == []
     assert speeds.in_cluster(unlike) == unlike
     assert [shift.node for shift in play(speeds, 40, 0.1, 0.3)] == ["b"]
+
+
+def test_what_was_measured_a_quarter_wrong_is_put_right_where_other_shares_win():
+    speeds = watched(dealt(8, 8))
+    (wrong,) = play(speeds, 40, 0.8, 1.0, update_s=0.01, other_s=0.05)
+    assert (wrong.node, wrong.told) == ("b", "computes 1.2 times slower than was measured at the start")
+    now = speeds.in_cluster(CLUSTER)
+    assert now.node("a").speed == pytest.approx(1.25 * now.node("b").speed)
+    assert [node.step_cpu_s for node in now.nodes] == pytest.approx([0.005, 0.005]), "all take ten times as long"
+    assert play(speeds, 200, 0.8, 1.0, update_s=0.01, other_s=0.05) == [], "no plan has followed"
+
+
+def test_a_little_slower_is_enough_where_other_shares_win():
+    speeds = watched(dealt(10, 10))
+    assert play(speeds, 40, 0.8, 0.8) == []
+    (slow,) = play(speeds, 40, 0.8, 0.96)
+    assert (slow.node, slow.told) == ("b", "computes 1.2 times slower than at the start")
+    speeds.begin(dealt(11, 9), speeds.in_cluster(CLUSTER))
+    assert play(speeds, 40, 0.88, 0.864) == [], "as it was planned"
 
 
 def test_parts_of_a_model_are_not_compared_with_each_other():

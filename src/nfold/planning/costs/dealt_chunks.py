@@ -9,6 +9,8 @@ from nfold.planning.reductions.data_parallel import even_owners
 
 LEAST_GAIN = 0.1
 """Of the slowest worker's seconds: for less, equal shares stay, so that who adds what does not hang on chance."""
+LEAST_GAIN_SEEN = 0.05
+"""The same where training has shown how fast all workers are."""
 
 
 def dealt_chunks(facts: Facts, updated: float) -> Iterator[tuple[int, ...]]:
@@ -33,9 +35,10 @@ def dealt_chunks(facts: Facts, updated: float) -> Iterator[tuple[int, ...]]:
     chunks_s = tuple(pace * chunk_s for pace in paces)
     beside_s = _beside_chunks_s(facts, threads, updated)
     least = tuple(int(name not in facts.may_rest) for name in facts.nodes[: facts.workers])
+    gain = LEAST_GAIN if any(least) else LEAST_GAIN_SEEN
     counts = share_chunks(chunks, chunks_s, least, beside_s)
     by_speed = tuple(worker for worker, count in enumerate(counts) for _ in range(count))
-    if _slowest_s(by_speed, chunks_s, beside_s) < (1 - LEAST_GAIN) * _slowest_s(even, chunks_s, beside_s):
+    if _slowest_s(by_speed, chunks_s, beside_s) < (1 - gain) * _slowest_s(even, chunks_s, beside_s):
         yield by_speed
 
 

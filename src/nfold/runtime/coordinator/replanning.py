@@ -16,10 +16,11 @@ from nfold.planning.choosing.strategies import Ring
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.job_planning import JobPlanning, Ready
+from nfold.runtime.measuring import better_shares
 from nfold.runtime.measuring.shifting_speeds import ShiftingSpeeds
 
 LEAST_GAIN = 0.1
-"""Of a step; predictions of less are no better than a guess."""
+"""Of a step, by a plan of another kind; predictions of less are no better than a guess."""
 AS_FAST = 1.05
 """Times the seconds of a step with fewer ranks, that one with all may take."""
 TIMES_PRICE = 3.0
@@ -42,6 +43,7 @@ class Replanning:
         ready: Ready,
         *,
         price_s: float,
+        shares_price_s: float,
         is_wanted: bool,
         speeds: ShiftingSpeeds,
         from_step: int = 0,
@@ -51,12 +53,14 @@ class Replanning:
         known: with its plan.
         ready: what ranks told of the program.
         price_s: what it takes to stop, to keep the state, and to build again.
+        shares_price_s: the same where ranks go on with the models that they have.
         is_wanted: False where no checkpoint may be written, so that there is nothing to go on from.
         speeds: of the run's nodes.
         from_step: the first one in which each rank has the share of samples that is planned with.
         """
         self._from_step = from_step
-        self._planning, self.known, self._price_s, self._speeds = planning, known, price_s, speeds
+        self._planning, self.known, self._speeds = planning, known, speeds
+        self._price_s, self._shares_price_s = price_s, shares_price_s
         self._ready = {**ready, "chunks": plan_of(known).chunks}  # the result depends on them
         self._is_wanted = is_wanted and plan_of(known).asynchrony is None  # asynchronous workers follow their links
         self.next: Known | None = None
@@ -136,7 +140,10 @@ class Replanning:
         before_s, after_s = self._planning.predicted_s(now, chosen, self._asked), other.predicted.step_s
         is_other = (other.placement, other.reductions) != (chosen.placement, chosen.reductions)
         wins_s = num_left * (before_s - after_s)
-        if not is_other or after_s > (1 - LEAST_GAIN) * before_s or wins_s < TIMES_PRICE * self._price_s:
+        are_shares = _are_shares(chosen, other)
+        least = better_shares.LEAST_GAIN if are_shares else LEAST_GAIN
+        price_s = self._shares_price_s if are_shares and chosen.is_replicated else self._price_s
+        if not is_other or after_s > (1 - least) * before_s or wins_s < TIMES_PRICE * price_s:
             return []
         self.next = replace(now, plan=other)
         return [
@@ -145,6 +152,12 @@ class Replanning:
                 f"{chosen.strategy} with {before_s * 1e3:.0f}; it wins {wins_s:.0f} s in the {num_left} steps left"
             )
         ]
+
+
+def _are_shares(chosen: Plan, other: Plan) -> bool:
+    """Whether only the chunks of each rank differ: errors of both predictions are the same then."""
+    same = (chosen.strategy, chosen.threads, chosen.reductions) == (other.strategy, other.threads, other.reductions)
+    return same and not (chosen.placement.is_cut or other.placement.is_cut)
 
 
 def plan_of(known: Known) -> Plan:

@@ -50,6 +50,11 @@ class LastingChange:
         self._values, self._span_s = [], 0.0
         return self._judge() if len(self._blocks) == self._blocks.maxlen else None
 
+    def settle(self, usual: float) -> None:
+        """Let this be what is usual: somebody else has found it, from as many values."""
+        self.usual, self._values, self._span_s = usual, [], 0.0
+        self._blocks.clear()
+
     def _judge(self) -> float | None:
         now = median(self._blocks)
         if self.usual is None:

@@ -2,6 +2,8 @@
 
     works      its compute seconds over what its part of the plan is at speed 1; a change that lasts changes its speed,
                and so does a first value that its speed does not explain: before a run, that is measured for a moment
+    shares     where others would win (see `better_shares.py`), every node has the speed that it shows, however near
+               that is to the one it was planned with
     has none   now and then it times a fixed piece of bookkeeping, beside others' steps, to see when it is fast again
 
 A speed is relative to the node that was profiled. What ranks compute in other ways (another strategy, other threads)
@@ -9,15 +11,18 @@ is compared anew, and where the model is cut, not with each other. All ranks on 
 node are as fast as each other, so there is nothing to watch.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import log
-from statistics import median_high, median_low
+from statistics import fmean, median_high, median_low
 
-from nfold.core.cluster import Cluster
+from nfold.core.cluster import Cluster, Node
 from nfold.core.members import SpeedShift
 from nfold.core.plan import Plan
+from nfold.core.trace import StepParts
+from nfold.planning.inputs.facts import ABOUT_AS_FAST
 from nfold.runtime.control import commands as cmd
+from nfold.runtime.measuring.better_shares import BetterShares, RankTimes
 from nfold.runtime.measuring.lasting_change import FACTOR, LastingChange
 
 GAUGE_EVERY_S = 5.0
@@ -48,9 +53,15 @@ class ShiftingSpeeds:
         self._asked: set[int] = set()
         self._now_s = 0.0
         self._plan: Plan | None = None
-        self._is_compared = False
+        self._is_compared, self._typical = False, 1.0
+        """How much slower all are than was measured before the run; known once they are compared."""
         self._works: dict[str, float] = {}
         """Seconds that each node's part of a step takes at speed 1."""
+        self._shares = BetterShares()
+        self._sharing: tuple[int, ...] = ()
+        """Ranks that have chunks; empty: shares are no matter of speed."""
+        self._bookkeeping_s: dict[str, float] = {}
+        """Of a rank on each node in a step, as it was seen."""
 
     def begin(self, plan: Plan, cluster: Cluster) -> None:
         """Watch the ranks of a generation from now on.
@@ -70,6 +81,10 @@ class ShiftingSpeeds:
                 self._kinds[name], self._changes[name], self._is_compared = kind, LastingChange(), False
             if plan.loads_s[rank] > 0:
                 self._gauges.pop(name, None)
+        is_dealt = not (plan.placement.is_cut or plan.splits or plan.chunk_shares)
+        self._sharing = tuple(rank for rank, seconds in enumerate(plan.loads_s) if is_dealt and seconds > 0)
+        owners = next(iter(plan.placement.owners.values()))
+        self._shares.begin([owners.count(rank) for rank in self._sharing])
 
     def look(self, done: cmd.StepDone) -> tuple[SpeedShift, ...]:
         """Take in a step; return whose speed has changed for good.
@@ -89,34 +104,69 @@ class ShiftingSpeeds:
                 continue
             if (slower := self._changes[name].take(seconds / self._works[name], step_s)) is not None:
                 found.append(self._shift(name, self._speeds[name] / slower))
-        return (*found, *self._compared())
+        if not found and (seen := self._seen_with_chunks(done.parts, step_s)):
+            return seen
+        if changed := tuple(found) or self._compared():
+            self._shares.back_off()
+        return changed
 
     @property
     def seen(self) -> tuple[str, ...]:
         """Nodes whose speed has been seen while they trained."""
         return tuple(name for name in self._speeds if self._changes[name].usual is not None or name in self._gauges)
 
-    def _compared(self) -> tuple[SpeedShift, ...]:
-        """Compare each node with its own speed once all of them are known; return whose was measured wrong.
+    def _seen_with_chunks(self, parts: Sequence[StepParts], step_s: float) -> tuple[SpeedShift, ...]:
+        """Take in a step; if other shares would win, let all nodes be as fast as they are seen to be, and return whose
+        speed that changes most."""
+        assert self._plan is not None, "it is looked at"
+        own = [parts[rank] for rank in self._sharing]
+        ranks = [RankTimes(part.compute_s, part.input_s + part.update_s, part.other_s) for part in own]
+        if not all(rank.chunks_s > 0 for rank in ranks) or not (typical := self._shares.take(step_s, ranks)):
+            return ()
+        by_node: dict[str, list[RankTimes]] = {}
+        for rank, seen in zip(self._sharing, typical, strict=True):
+            by_node.setdefault(self._plan.nodes[rank], []).append(seen)
+        for name, each in by_node.items():
+            self._changes[name].settle(sum(seen.chunks_s for seen in each) / self._works[name])
+        slower = self._slower_than_planned(by_node)
+        self._bookkeeping_s |= {
+            name: fmean(seen.bookkeeping_s for seen in each) / self._typical for name, each in by_node.items()
+        }
+        far = [name for name, factor in slower.items() if not 1 / ABOUT_AS_FAST <= factor <= ABOUT_AS_FAST]
+        told = far or [max(slower, key=lambda name: abs(log(slower[name])))]
+        shifts = {name: self._shown(name, self._speeds[name] / factor) for name, factor in slower.items()}
+        self._is_compared = True
+        return tuple(shifts[name] for name in told)
 
-        By how much all are typically slower or faster is no node's fault, and no reason for other shares. Of two that
-        are in the middle, the one that was measured better is typical.
-        """
+    def _compared(self) -> tuple[SpeedShift, ...]:
+        """Compare each node with its own speed once all of them are known; return whose was measured wrong."""
         assert self._plan is not None, "it is looked at"
         works = [name for name, work in self._works.items() if work > 0]
-        known = {name: usual * self._speeds[name] for name in works if (usual := self._changes[name].usual) is not None}
-        if self._is_compared or self._plan.placement.is_cut or len(known) < len(works):
+        is_known = all(self._changes[name].usual is not None for name in works)
+        if self._is_compared or self._plan.placement.is_cut or not is_known:
             return ()
-        middle = median_low(known.values()), median_high(known.values())
-        self._is_compared, typical = True, min(middle, key=lambda slower: abs(log(slower)))
-        wrong = {name: usual / typical for name, usual in known.items()}
-        return tuple(
-            self._corrected(name, self._speeds[name] / slower)
-            for name, slower in wrong.items()
-            if not 1 / FACTOR <= slower <= FACTOR
-        )
+        slower = self._slower_than_planned(works)
+        wrong = {name: factor for name, factor in slower.items() if not 1 / FACTOR <= factor <= FACTOR}
+        shifts = tuple(self._shown(name, self._speeds[name] / factor) for name, factor in wrong.items())
+        self._is_compared = True
+        return shifts
 
-    def _corrected(self, name: str, speed: float) -> SpeedShift:
+    def _slower_than_planned(self, names: Iterable[str]) -> dict[str, float]:
+        """Return how much slower each node usually is than it was planned with, beside what is typical of all.
+
+        By how much all are typically slower or faster is no node's fault, and no reason for other shares. Of two that
+        are in the middle, the one that differs less from what was typical before is typical.
+        """
+        usual = {name: self._changes[name].usual for name in names}
+        known = {name: each * self._speeds[name] for name, each in usual.items() if each is not None}
+        middle = median_low(known.values()), median_high(known.values())
+        self._typical = min(middle, key=lambda factor: abs(log(factor / self._typical)))
+        return {name: factor / self._typical for name, factor in known.items()}
+
+    def _shown(self, name: str, speed: float) -> SpeedShift:
+        """Let a node have the speed that it shows; until nodes were compared, another one was measured wrong."""
+        if self._is_compared:
+            return self._shift(name, speed)
         shift = SpeedShift(node=name, times_slower=self._speeds[name] / speed, is_correction=True)
         self._speeds[name] = self._at_first[name] = speed
         return shift
@@ -155,9 +205,13 @@ class ShiftingSpeeds:
         return (self._shift(name, first.speed * faster),)
 
     def in_cluster(self, cluster: Cluster) -> Cluster:
-        """Return a cluster whose nodes have the speeds that they show now."""
-        nodes = (replace(node, speed=self._speeds.get(node.name, node.speed)) for node in cluster.nodes)
-        return replace(cluster, nodes=tuple(nodes))
+        """Return a cluster whose nodes have the speeds that they show now, and as much bookkeeping."""
+        return replace(cluster, nodes=tuple(map(self._as_seen, cluster.nodes)))
+
+    def _as_seen(self, node: Node) -> Node:
+        seen_s = self._bookkeeping_s.get(node.name)
+        step_cpu_s = node.step_cpu_s if seen_s is None else seen_s / node.slowdown(1)
+        return replace(node, speed=self._speeds.get(node.name, node.speed), step_cpu_s=step_cpu_s)
 
     def _shift(self, name: str, speed: float) -> SpeedShift:
         self._speeds[name] = speed

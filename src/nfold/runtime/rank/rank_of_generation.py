@@ -186,7 +186,9 @@ class Rank:
             (settle if is_anew else forget_peak)()
         self._built_s, self._built_cpu_s = process.clock(), time.process_time()
         told = {"kept": self._replica.kept, "notes": [*self._replica.take_notes()], "snapshot": begun}
-        given = {"state_bytes": num_bytes} if num_bytes else {}
+        given: Message = {"state_bytes": num_bytes} if num_bytes else {}
+        if is_anew and isinstance(self._replica, Replica):
+            given["model_s"] = self._replica.model_s
         process.channel.send({"is": "built", **given, **told, "seconds": self._built_s - begin_s})
 
     def _build(

@@ -63,7 +63,11 @@ class StepResult:
 
 
 class Replica:
-    """One rank of one generation."""
+    """One rank of one generation.
+
+    Attributes:
+        model_s: what it took to build the model; about nothing where it was kept.
+    """
 
     def __init__(
         self,
@@ -115,6 +119,7 @@ class Replica:
         self._groups = tuple(group for group in own.statistics if rank in group.members)
         self._foreign = foreign_parameters(self._graph, plan.placement)
         self.sampler = sampler_of(program, dataset, plan.batch_size, plan.chunks, graph.least_chunk, placed)
+        begin_s = clock()
         self.built = built or BuiltModel(
             *(rank, program, dataset, graph, plan, own),
             device=device,
@@ -122,6 +127,7 @@ class Replica:
             checkpoint=checkpoint,
             kept=kept or KeptProgram(),
         )
+        self.model_s = clock() - begin_s
         self.program, self.model, self.averages = self.built.program, self.built.model, self.built.averages
         self._weights, self._buffers, self._updaters = self.built.weights, self.built.buffers, self.built.updaters
         self._buffers.forget_messages()

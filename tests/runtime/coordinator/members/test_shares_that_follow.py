@@ -15,12 +15,16 @@ CHUNKS = 8
 
 @pytest.fixture
 def following():
+    return on_two_nodes(CHUNKS)
+
+
+def on_two_nodes(chunks, **told):
     """Two nodes that are as fast, with links that take no time, and a long run on them."""
     fast = replace(FOUND, latency_s=0.0, there_bytes_per_s=1e12, back_bytes_per_s=1e12)
     settings = JobSettings(
         workers=2, strategy="ring", cluster=cluster("a", "b"), nodes=("a", "b"), checkpoint_every=10**6, steps=10**6
     )
-    return Following(Job(settings, ready=READY | {"chunks": CHUNKS, "most_threads": 1}, found=fast))
+    return Following(Job(settings, ready=READY | {"chunks": chunks, "most_threads": 1} | told, found=fast))
 
 
 class Following:
@@ -48,7 +52,7 @@ class Following:
         nothing = dict.fromkeys(["input_s", "forward_s", "update_s", "communication_s", "other_s"], 0.0)
         parts = StepParts(
             step=self.step, rank=rank, step_s=1.0, backward_s=times_slower * self.plan.loads_s[rank], sent_bytes=0,
-            samples=25 if rank == 0 else 0, **nothing,
+            samples=self.plan.batch_size if rank == 0 else 0, **nothing,
         )  # fmt: skip
         return self.job.steps(rank, self.step, parts=parts.to_row())
 
@@ -93,3 +97,16 @@ def test_a_straggler_gets_fewer_chunks_then_none_then_some_again(following):
     assert orders(following.job.say(1, "gauged", bit_s=4e-7)) == ["Noted", "01 hold"]
     following.go_over()
     assert following.counts == [4, 4]
+
+
+def test_a_node_that_was_measured_a_quarter_wrong_gets_fewer_chunks():
+    """That is less than what counts as a change of one node, and other shares win all the same."""
+    following = on_two_nodes(20, batch_size=40)
+    slow_s = 0.9 / following.plan.loads_s[1]
+    assert orders(following.train(0.82 * slow_s, slow_s)) == ["StepDone", "1 gauge", "Noted", "01 hold"]
+    replanned = following.go_over()
+    assert following.counts == [11, 9]
+    assert [(shift.node, shift.told) for shift in replanned.shifts] == [
+        ("b", "computes 1.2 times slower than was measured at the start")
+    ]
+    assert not any(isinstance(each, cmd.Noted) for each in following.train(slow_s, slow_s)), "it is as fast as planned"

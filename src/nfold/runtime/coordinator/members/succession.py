@@ -37,6 +37,9 @@ from nfold.runtime.measuring.reprobing import Reprobing
 from nfold.runtime.measuring.shifting_speeds import ShiftingSpeeds
 from nfold.runtime.measuring.slowness import ProbeSpacing
 
+STOP_S = 0.1
+"""What ranks take to stop after the same step and to connect again, however little they build."""
+
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
@@ -282,7 +285,8 @@ class Succession:
             planning,
             known,
             ready,
-            price_s=2 * max(reply["seconds"] for reply in built.values()),
+            price_s=STOP_S + 2 * max(reply["seconds"] for reply in built.values()),
+            shares_price_s=STOP_S + 2 * max(reply["seconds"] - reply.get("model_s", 0.0) for reply in built.values()),
             is_wanted=self._settings.checkpoint_every != 0,
             speeds=self._speeds,
             from_step=from_step,
