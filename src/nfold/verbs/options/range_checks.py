@@ -83,13 +83,8 @@ def check_protection(hosts: HostRange | None, asked: RunOptions) -> None:
     Raises:
         PlanError: it makes no sense.
     """
-    most = read_protect(asked.protect).most_steps
+    read_protect(asked.protect)
     if hosts is None and asked.protect != AUTO:
         raise PlanError(
             f"--protect {asked.protect} is for hosts that come and go. Add --nodes MIN:MAX, or leave it out."
-        )
-    if most and asked.place is not None:
-        raise PlanError(
-            f"--protect {asked.protect}: with --place no snapshots are kept, and a lost host costs the steps since the "
-            f"last checkpoint. Use --checkpoint-every {most}."
         )
