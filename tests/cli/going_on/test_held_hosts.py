@@ -83,7 +83,7 @@ class Held:
         """As `check_result`, against one device that visits the same samples in the same order."""
         run = RunFolder(self.folder)
         mine, placed = ProgramSource.parse(f"{self.shell.folder}/mine/mine.py:program").load(), run.placed()
-        numbers = [number for member in placed.members for number in PARTS[member.node]]
+        numbers = [number for member in placed.members for number in PARTS.get(member.node, ())]
         all_of = ProgramSource.parse(f"{self.shell.folder}/mine/all.py:program").load().train_data()
         whole = replace(mine, train_data=lambda: Subset(all_of, numbers))
         samples = ResidentSamples(placed.runs, mine.batch_size, mine.seed)

@@ -15,9 +15,13 @@ from test_coming_and_going import lose
 from nfold.core import codec
 from nfold.core.job import JobSettings
 from nfold.core.options.host_range import HostRange
+from nfold.core.residency import EpochSamples, NodeData, PlacedData, PlacedRun, RankSamples, SampleMove
 from nfold.errors import PlanError
+from nfold.planning.residency.model.spans import joined
+from nfold.planning.residency.resident_order import check_runs, epoch_steps, placed_order, runs_before
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
+from nfold.runtime.coordinator.placing.kept_placement import lists_at
 from nfold.runtime.coordinator.placing.living_data import check_hosts_stay
 from nfold.runtime.step.cells import Cells
 from nfold.verbs.ranks.thread_ranks import threads_put_back
@@ -41,6 +45,7 @@ def test_who_leaves_gives_its_samples_to_those_who_stay(tmp_path):
     run.end()
 
 
+@pytest.mark.exhaustive
 def test_who_comes_is_given_samples_and_may_go_again(tmp_path):
     run = Living(tmp_path, {"pi": 24, "desk": 20})
     run.train(2)
@@ -54,7 +59,8 @@ def test_who_comes_is_given_samples_and_may_go_again(tmp_path):
     run.end()
 
 
-def test_who_is_lost_amid_an_epoch_takes_no_step_along_and_its_samples_are_visited_elsewhere(tmp_path, monkeypatch):
+@pytest.mark.parametrize("net", ["plain", pytest.param("residual", marks=pytest.mark.exhaustive)])
+def test_who_is_lost_amid_an_epoch_takes_no_step_along_and_its_samples_come_elsewhere(tmp_path, monkeypatch, net):
     """Within a step, before its gradients are known: the batch of that step is another one then."""
     backward, armed = Cells._backward, []
 
@@ -64,7 +70,7 @@ def test_who_is_lost_amid_an_epoch_takes_no_step_along_and_its_samples_are_visit
         backward(self, task, emit)
 
     monkeypatch.setattr(Cells, "_backward", vanish_and_go_on)
-    run = Living(tmp_path, {"pi": 24, "desk": 20}, net="residual")
+    run = Living(tmp_path, {"pi": 24, "desk": 20}, net=net)
     run.train(2)
     run.come("new")
     assert run.until_planned(2) == 3
@@ -127,6 +133,39 @@ def test_a_host_that_is_left_out_at_the_start_counts_as_one_that_is_there():
     for reply in ("abandoned", "finished"):
         job.say(1, reply, usage=None, staleness={}, has_file=False)
     assert job.coordinator._membership.num_lacking == 0
+
+
+@pytest.mark.parametrize("step", range(1, 15))
+def test_whichever_step_a_loss_goes_back_to_its_epoch_visits_each_sample_once(step):
+    """Two hosts have given samples to a third, which is lost; some of these were to come in the second epoch."""
+    lived = (((0, 40),), ((40, 70),))
+    begun = EpochSamples(from_epoch=0, by_rank=(_own((0, 25)), _own((40, 70)), _own((25, 40))))
+    moved = RankSamples(own=((25, 40),), arriving=((60, 70),))
+    later = EpochSamples(from_epoch=1, by_rank=(_own((0, 25)), _own((40, 60)), moved))
+    moves = (SampleMove(source=0, target=2, spans=((25, 40),)),)
+    moves = (*moves, SampleMove(source=1, target=2, spans=((60, 70),), epoch=1))
+    names = ("pi", "desk", "new")
+    before = PlacedRun(first_step=0, members=(0, 1, 2), nodes=names, epochs=(begun, later), moves=moves)
+    held = zip(names, (40, 30, 0), strict=True)
+    members = tuple(NodeData(node=node, num_samples=count) for node, count in held)
+    plan: Any = None
+    kept = PlacedData(members=members, key="", sample_bytes=1.0, runs=(before,), plan=plan)
+    epoch = epoch_steps(kept.runs, 10).epoch(step)
+    lists = lists_at(kept, step, epoch, (0, 1))
+    assert tuple(map(joined, map(sorted, lists))) == lived, "where they came from"
+    ranks = tuple(RankSamples(own=spans) for spans in lists)
+    epochs = (EpochSamples(from_epoch=epoch, by_rank=ranks),)
+    after = PlacedRun(first_step=step, members=(0, 1), nodes=names[:2], epochs=epochs)
+    runs = (*runs_before(kept.runs, step), after)
+    check_runs(runs, 10)
+    order, planned = (placed_order(each, 3, epoch, 10) for each in (runs, kept.runs))
+    done = 10 * (step - 7 * epoch)
+    assert sorted(order.number) == list(range(70))
+    assert list(order.number[:done]) == list(planned.number[:done]), "what was visited stays"
+
+
+def _own(*spans: tuple[int, int]) -> RankSamples:
+    return RankSamples(own=spans)
 
 
 def taken(step: int) -> list[dict[str, Any]]:
