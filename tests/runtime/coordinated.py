@@ -180,10 +180,18 @@ class Job:
             planned = self.wire()
         if len(self.ranks) == 1:
             return planned
-        self.say(1, "probed", found=None)
-        planned = self.say(0, "probed", found=codec.encode(self.found))
+        planned = self._probed(planned)
         workers = range(self.settings.workers)
         return self.all_say("paced", workers, pace=PACE) if len(workers) > 1 else planned
+
+    def _probed(self, commands: list[cmd.Command]) -> list[cmd.Command]:
+        """Answer all probes, round after round; return what follows."""
+        while asked := [each for each in commands if isinstance(each, cmd.Send) and each.message["do"] == "probe"]:
+            for each in asked:
+                found = codec.encode(self.found) if each.message["measures"] else None
+                for member in each.members:
+                    commands = self.say(member, "probed", found=found)
+        return commands
 
     def all_reside(self) -> list[cmd.Command]:
         """Ranks tell what lives on their nodes, and learn the numbers of their samples; return what follows."""

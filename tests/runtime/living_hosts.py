@@ -67,13 +67,16 @@ class Living:
         brings: dict[str, int] | None = None,
         least: int = 1,
         place: str = "waterfill",
+        net: str = "plain",
+        protect: int | str = "auto",
         **changes: Any,
     ):
         told = holds | (brings or {})
         ends = [sum([*told.values()][: index + 1]) for index in range(len(told))]
         parts = {name: range(end - held, end) for (name, held), end in zip(told.items(), ends, strict=True)}
         lives = local_data(lambda node: Subset(images(), parts[node]) if node in parts else None)
-        self._mine = replace(program("plain"), train_data=lives, epochs=10**5, **changes)
+        self._net, self._protect = net, protect
+        self._mine = replace(program(net), train_data=lives, epochs=10**5, **changes)
         self.folder, self._begun = RunFolder.create(folder / "run", ""), sum(holds.values())
         self._place, self._hosts = place, HostRange(least=least, most=4)
         self.begin(*holds)
@@ -85,7 +88,8 @@ class Living:
         options = Options(workers=len(names), **wishes)
         self.job = Job(self._mine, options, self.told, folder=self.folder, resumed=resumed, lockstep=True)
         cluster = Cluster(nodes=tuple(map(machine, names)))
-        self.job._settings = replace(self.job._settings, cluster=cluster, nodes=names, hosts=self._hosts, waits_s=60.0)
+        hosts = {"hosts": self._hosts, "protect": self._protect, "waits_s": 60.0}
+        self.job._settings = replace(self.job._settings, cluster=cluster, nodes=names, **hosts)
         self._steps: Iterator[Any] = self.job.play()
         self.step = 0
 
@@ -119,6 +123,11 @@ class Living:
     def leave(self, member: int) -> None:
         self.session.release(member)
 
+    def cut_off(self, member: int) -> None:
+        """Let a member vanish without a word."""
+        self.session._launcher._finish.__self__._network.connections(member).abort()
+        self.session._control_server.far_ends[member].close()
+
     @property
     def session(self) -> Any:
         assert self.job.session is not None
@@ -133,7 +142,7 @@ class Living:
     def end(self, longer_from: int = 10**5) -> Run:
         """Leave the loop, and hold what was learnt against one device's; all samples count from some epoch on."""
         self._steps.close()  # type: ignore[attr-defined]
-        ran, mine, runs = run_of(self.job), program("plain"), self.placed.runs
+        ran, mine, runs = run_of(self.job), program(self._net), self.placed.runs
         samples = ResidentSamples(runs, mine.batch_size, mine.seed)
         assert all(line["epoch"] == samples.epoch_steps.begun(line["step"]) for line in ran.history)
         assert difference(ran.state_dict(), plain_loop(mine, self.step, 0, samples=samples).state_dict()) <= 1e-9

@@ -64,8 +64,8 @@ class JobSettings(JobOptions):
 
     @property
     def keeps_snapshots(self) -> bool:
-        """Whether ranks keep snapshots; where samples move, they go on from files."""
-        return self.hosts is not None and self.place is None and read_protect(self.protect).is_on
+        """Whether ranks keep snapshots."""
+        return self.hosts is not None and read_protect(self.protect).is_on
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

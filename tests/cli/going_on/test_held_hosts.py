@@ -4,13 +4,17 @@ import json
 import os
 import re
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from elastic import ENDLESS_SCRIPT
+from harness import plain_loop
 from safetensors.torch import load_file
+from torch.utils.data import Subset
 
 from nfold.program import ProgramSource
+from nfold.runtime.data.resident_samples import ResidentSamples
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.running.observer import NullObserver
@@ -18,6 +22,12 @@ from nfold.verbs.running.run import run_of
 from nfold.verbs.running.run_job import Job
 
 STEPS = 240
+PARTS = {"local-0": range(40), "local-1": range(40, 64)}
+PLACED = ENDLESS_SCRIPT.replace(
+    "lambda: torch.utils.data.TensorDataset(inputs, targets)",
+    f"nfold.local_data(lambda node: torch.utils.data.Subset("
+    f"torch.utils.data.TensorDataset(inputs, targets), {PARTS}.get(node, ())))",
+)
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(540)]
 
@@ -69,6 +79,19 @@ class Held:
         assert [line["step"] for line in self.lines()] == list(range(1, STEPS + 1)), "each step counts once"
         assert not (self.folder / "held.json").exists()
 
+    def check_placed_result(self):
+        """As `check_result`, against one device that visits the same samples in the same order."""
+        run = RunFolder(self.folder)
+        mine, placed = ProgramSource.parse(f"{self.shell.folder}/mine/mine.py:program").load(), run.placed()
+        numbers = [number for member in placed.members for number in PARTS.get(member.node, ())]
+        all_of = ProgramSource.parse(f"{self.shell.folder}/mine/all.py:program").load().train_data()
+        whole = replace(mine, train_data=lambda: Subset(all_of, numbers))
+        samples = ResidentSamples(placed.runs, mine.batch_size, mine.seed)
+        expected = plain_loop(whole, STEPS, 0, samples=samples).state_dict()
+        found = load_file(self.folder / "model.safetensors")
+        assert max(float((found[name] - expected[name]).abs().max()) for name in expected) <= 1e-9
+        assert [line["step"] for line in self.lines()] == list(range(1, STEPS + 1)), "each step counts once"
+
 
 @pytest.fixture
 def held(shell):
@@ -87,6 +110,24 @@ def test_hosts_of_a_killed_command_go_on_from_the_step_that_they_hold(held):
     assert told, resumed.err
     assert int(told[1]) >= last
     held.check_result()
+
+
+@pytest.mark.exhaustive
+def test_hosts_that_hold_samples_go_on_from_the_step_that_they_hold(held):
+    mine = held.shell.folder / "mine"
+    (mine / "mine.py").write_text(PLACED)
+    (mine / "all.py").write_text(ENDLESS_SCRIPT)
+    held.shell.environment["NFOLD_DATA"] = str(held.shell.folder / "data")
+    held.begin("--place", "waterfill")
+    last = held.kill()
+
+    resumed = held.shell.run("resume", "held")
+
+    assert resumed.code == 0, resumed.err
+    told = re.search(r"local-\d, local-\d held, and the run goes on from step (\d+)", resumed.err)
+    assert told, resumed.err
+    assert int(told[1]) >= last
+    held.check_placed_result()
 
 
 @pytest.mark.exhaustive

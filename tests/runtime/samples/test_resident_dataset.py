@@ -77,12 +77,13 @@ def test_a_sample_that_the_disk_has_changed_is_asked_for_again_while_others_are_
 
         def ask(number):
             asked.append(number)
+            assert here.store.is_asking, "so that nobody who comes later can give it"
             (record,) = nodes.data[0].records([number])
             threading.Thread(target=lambda: here.store.add(number, record)).start()
 
         here.store.on_missing(ask)
         found = SampleReader(here, seed=3).read(ReadPart([1, 0, 4], epoch=0, step=0, chunk=0))
-    assert asked == [0]
+    assert (asked, here.store.is_asking) == ([0], False)
     assert found[1].tolist() == [1, 0, 4]
 
 

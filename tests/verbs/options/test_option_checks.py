@@ -145,8 +145,6 @@ def test_a_run_whose_hosts_held_begins_with_all_that_are_back():
         ({"nodes": "many"}, "nodes is 'many': it must be a whole number, or two"),
         ({"nodes": "2:8", "place": "nothing"}, "with --place nothing all samples stay where they are, and so must"),
         ({"nodes": "2:8", "place": "auto", "chunks": 8}, "with --place each host that trains has one chunk of a batch"),
-        ({"nodes": "2:8", "place": "auto", "hold_for": "1m"}, "with --place hosts do not hold when the command dies"),
-        ({"nodes": "2:8", "place": "auto", "protect": 9}, "with --place no snapshots are kept, and a lost host costs"),
         (
             {"nodes": "1:3", "strategy": "pipeline"},
             "cuts the model, which takes two hosts. Use --nodes 2:3, or leave out",

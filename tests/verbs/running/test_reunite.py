@@ -42,7 +42,10 @@ class Folder:
         return SimpleNamespace(total_steps=9, steps_per_epoch=10, evaluate=False)
 
     def known(self):
-        return SimpleNamespace(plan=SimpleNamespace(world_size=1, asynchrony=None))
+        return SimpleNamespace(plan=SimpleNamespace(world_size=1, asynchrony=None, batch_size=16))
+
+    def placed(self):
+        return None
 
     def checkpoint(self):
         return SimpleNamespace(step=5)

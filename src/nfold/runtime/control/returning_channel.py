@@ -20,7 +20,7 @@ DIAL_AGAIN_S = 3.0
 """How long another coordinator has for each answer. Nobody waits longer for a machine that is down: it may come up."""
 TOLD_AGAIN_S = 3.0
 """Steps that were told so long before the loss, or less, are told again."""
-_UNASKED = frozenset({"hello", "alive", "steps", "holding", "failed"})
+_UNASKED = frozenset({"hello", "alive", "steps", "holding", "failed", "lacks"})
 """What a rank says without being ordered to, or in answer to the order that came last."""
 
 Describe = Callable[[], Message | None]

@@ -4,6 +4,7 @@ hello of all members of a generation ──> until the last step that any of the
   └─ one was ordered what others were not, is lost or fails, or an evaluation was not told ──> NotKept, and why
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +29,7 @@ class RunSoFar:
     """Of the last checkpoint; 0: there is none."""
     last_step: int
     """In the history."""
-    steps_per_epoch: int
+    epochs: EpochSteps
     evaluated: frozenset[int] = field(default_factory=frozenset)
     """Steps after which metrics are known."""
     evaluates: bool = False
@@ -92,6 +93,8 @@ class Reunion:
             return self._begin() if not self.missing else []
         if kind == "failed":
             return self._end(f"member {event.member} failed: {event.message['text']}")
+        if kind == "lacks":
+            return self._end(f"the disk of member {event.member} has lost sample {event.message['number']}")
         if not self._members:
             self._early.append(event)
         return self._hear(event)
@@ -108,8 +111,7 @@ class Reunion:
         if why := self._why_not(hellos, stop):
             return self._end(why)
         self._members, ranks = members, tuple(range(len(members)))
-        epochs = EpochSteps.even(self._run.steps_per_epoch)
-        self._progress = Progress(ranks, self._run.plan, self._run.last_step, epochs)
+        self._progress = Progress(ranks, self._run.plan, self._run.last_step, self._run.epochs)
         self._progress.pending.append((stop, "checkpoint", set(ranks)))
         for early in self._early:
             self._hear(early)
@@ -125,12 +127,17 @@ class Reunion:
             return f"they are at step {stop}, and the run has been at step {self._run.last_step}"
         if len({hello["gathers"] for hello in hellos}) > 1:
             return "the command died while it ordered something, which reached some of the ranks only"
-        per_epoch = self._run.steps_per_epoch
-        first = -(-max(self._run.kept_step, 1) // per_epoch) * per_epoch
-        untold = sorted(set(range(first, stop, per_epoch)) - self._run.evaluated)
+        untold = [end for end in self._ends_of_epochs(stop) if end not in self._run.evaluated]
         if self._run.evaluates and hellos[0]["has_test"] and untold:
             return f"what was evaluated after step {untold[0]} had not been written down"
         return ""
+
+    def _ends_of_epochs(self, stop: int) -> Iterator[int]:
+        """Yield the steps after which an epoch has ended since the checkpoint, and at its step, before another one."""
+        end = self._run.epochs.next_end(max(self._run.kept_step, 1) - 1)
+        while end < stop:
+            yield end
+            end = self._run.epochs.next_end(end)
 
     def _hear(self, said: ev.Said) -> list[cmd.Send]:
         if self._progress is None or said.member not in self._members:

@@ -109,7 +109,8 @@ class Rank:
     @property
     def holds_state(self) -> bool:
         """Whether all that this rank has learnt is that of one step, so that it can wait for another coordinator."""
-        return isinstance(self._replica, Replica) and self._process.resident is None
+        resident = self._process.resident
+        return isinstance(self._replica, Replica) and (resident is None or not resident.store.is_asking)
 
     def pause(self) -> None:
         """Stop between two steps, and report all steps that were played."""

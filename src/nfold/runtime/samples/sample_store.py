@@ -54,6 +54,8 @@ class SampleStore:
         self._refusals: dict[int, Exception] = {}
         """Why samples that were asked for do not come."""
         self._num_let_go = 0
+        self._num_asking = 0
+        """Readers that wait for a sample that was asked for."""
         try:
             self._files = KeptFiles(folder)
         except OSError as error:
@@ -194,6 +196,11 @@ class SampleStore:
         """Let a sample that is waited for, and neither here nor on its way, be asked for: `add` or `refuse` follows."""
         self._ask = ask
 
+    @property
+    def is_asking(self) -> bool:
+        """Whether somebody waits for a sample that was asked for."""
+        return self._num_asking > 0
+
     def refuse(self, number: int, error: Exception) -> None:
         """Say why a sample that was asked for does not come."""
         with self._changed:
@@ -210,9 +217,17 @@ class SampleStore:
         with self._changed:
             self._refusals.pop(number, None)
             num_let_go = self._num_let_go
-        ask(number)
+            self._num_asking += 1
+        try:
+            ask(number)
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: number in self or number in self._refusals or self._num_let_go > num_let_go
+                )
+        finally:
+            with self._changed:
+                self._num_asking -= 1
         with self._changed:
-            self._changed.wait_for(lambda: number in self or number in self._refusals or self._num_let_go > num_let_go)
             if number in self:
                 return
             raise self._refusals.get(number) or RunError(f"sample {number} was waited for when its generation ended")

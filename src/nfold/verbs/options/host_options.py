@@ -57,7 +57,7 @@ class HostOptions(RunOptions):
     def hold_s(self) -> float:
         """How long hosts wait for another coordinator when this command is gone, in seconds; 0: they end with it."""
         hosts = self.hosts if self.target else None
-        return hold_s_of(hosts, self.hold_for, is_placed=self.place is not None)
+        return hold_s_of(hosts, self.hold_for)
 
     @property
     def waits_s(self) -> float:

@@ -66,7 +66,7 @@ class Options(HostOptions):
         self._take_watchers()
         check_ranks(self.strategy, self.workers, self.servers)
         self._check_place()
-        hold_s_of(self.hosts if self.target else None, self.hold_for, is_placed=self.place is not None)
+        hold_s_of(self.hosts if self.target else None, self.hold_for)
         check_exact(self)
         if self.hosts is not None:
             check_range(self.hosts, self, len(self.rank_nodes) or self.num_nodes or self.hosts.least)

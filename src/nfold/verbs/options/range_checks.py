@@ -12,16 +12,14 @@ HOLD_S = 600.0
 """How long hosts wait for another coordinator, unless somebody says."""
 
 
-def hold_s_of(hosts: HostRange | None, hold_for: float | str | None, *, is_placed: bool) -> float:
-    """Return how long hosts wait for another coordinator; 0: they end with theirs, as those that hold data do.
+def hold_s_of(hosts: HostRange | None, hold_for: float | str | None) -> float:
+    """Return how long hosts wait for another coordinator; 0: they end with theirs.
 
     Raises:
-        PlanError: it is no time, the hosts of the run stay the same, or data live on them.
+        PlanError: it is no time, or the hosts of the run stay the same.
     """
     if hold_for is None:
-        return 0.0 if hosts is None or is_placed else HOLD_S
-    if is_placed:
-        raise PlanError(f"--hold-for {hold_for}: with --place hosts do not hold when the command dies. Leave it out.")
+        return 0.0 if hosts is None else HOLD_S
     if hosts is None:
         raise PlanError(f"--hold-for {hold_for} is for hosts that come and go: --on or --listen, with --nodes MIN:MAX.")
     return 0.0 if str(hold_for) in ("0", "0.0") else duration_s(hold_for, "--hold-for")
@@ -79,13 +77,8 @@ def check_protection(hosts: HostRange | None, asked: RunOptions) -> None:
     Raises:
         PlanError: it makes no sense.
     """
-    most = read_protect(asked.protect).most_steps
+    read_protect(asked.protect)
     if hosts is None and asked.protect != AUTO:
         raise PlanError(
             f"--protect {asked.protect} is for hosts that come and go. Add --nodes MIN:MAX, or leave it out."
-        )
-    if most and asked.place is not None:
-        raise PlanError(
-            f"--protect {asked.protect}: with --place no snapshots are kept, and a lost host costs the steps since the "
-            f"last checkpoint. Use --checkpoint-every {most}."
         )

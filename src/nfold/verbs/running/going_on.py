@@ -50,16 +50,21 @@ def resumed_of(folder: RunFolder, wishes: Wishes, num_back: int = 0) -> tuple[Op
         raise PlanError(_tell_complete(folder, step, total, is_scheduled=is_scheduled))
     same = _ways(options) == _ways(record) and _lives_there(known, options.rank_nodes)
     history, placed = folder.history(until=step), folder.placed()
-    batch_size, even = known.plan.batch_size, EpochSteps.even(record.steps_per_epoch)
-    epochs = even if placed is None else epoch_steps(placed.runs, batch_size)
+    batch_size = known.plan.batch_size
     begun = Begun(
         batch_size=batch_size,
         steps_per_epoch=record.steps_per_epoch,
         recipe=record.recipe,
-        is_evaluated=_is_evaluated(history, step, epochs),
+        is_evaluated=_is_evaluated(history, step, epochs_of(folder, batch_size)),
         placed=placed,
     )
     return options, Resumed(known=known if same else None, begun=begun, checkpoint=checkpoint, history=history)
+
+
+def epochs_of(folder: RunFolder, batch_size: int) -> EpochSteps:
+    """Return which steps of a run belong to which epoch."""
+    placed = folder.placed()
+    return EpochSteps.even(folder.record().steps_per_epoch) if placed is None else epoch_steps(placed.runs, batch_size)
 
 
 def _lives_there(known: Known, rank_nodes: Sequence[str]) -> bool:

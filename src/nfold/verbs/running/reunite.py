@@ -26,6 +26,7 @@ from nfold.runtime.failures.silent_ranks import PATIENCE
 from nfold.verbs.run_folder.files import CHECKPOINT, HELD
 from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.run_folder.held_hosts import HeldHosts
+from nfold.verbs.running.going_on import epochs_of
 
 FIRST_S, NEXT_S = 10.0, 20.0
 """Within which the first host must come back, and the next one once there is one: they dial several times a second."""
@@ -237,7 +238,7 @@ def _so_far(folder: RunFolder) -> RunSoFar:
         plan=plan,
         kept_step=checkpoint.step if checkpoint else 0,
         last_step=folder.last_step,
-        steps_per_epoch=record.steps_per_epoch,
+        epochs=epochs_of(folder, plan.batch_size),
         evaluated=frozenset(line["step"] for line in history if line["metrics"]),
         evaluates=record.evaluate,
     )

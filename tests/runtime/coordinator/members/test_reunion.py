@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from nfold.core.trace import StepParts
+from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.reunion import TAG, Kept, NotKept, Reunion, RunSoFar
@@ -39,7 +40,7 @@ def _row(step: int, rank: int) -> Any:
 
 @pytest.fixture
 def reunion() -> Reunion:
-    return Reunion(RunSoFar(plan=PLAN, kept_step=5, last_step=10, steps_per_epoch=100))
+    return Reunion(RunSoFar(plan=PLAN, kept_step=5, last_step=10, epochs=EpochSteps.even(100)))
 
 
 def take(reunion: Reunion, *events: Any) -> list[cmd.Send]:
@@ -82,7 +83,9 @@ def test_ranks_behind_the_history_are_of_an_earlier_generation(reunion):
 
 
 def test_a_plan_for_others_is_not_theirs():
-    run = RunSoFar(plan=SimpleNamespace(world_size=3, asynchrony=None), kept_step=0, last_step=0, steps_per_epoch=9)
+    run = RunSoFar(
+        plan=SimpleNamespace(world_size=3, asynchrony=None), kept_step=0, last_step=0, epochs=EpochSteps.even(9)
+    )
     reunion = Reunion(run)
     assert take(reunion, hello(0), hello(3)) == []
     assert isinstance(reunion.result, NotKept)
@@ -94,7 +97,7 @@ def test_a_plan_for_others_is_not_theirs():
 )
 def test_an_evaluation_that_nobody_has_heard_of_is_done_again(evaluated, has_test, keeps):
     """One that is due after the very last step is done when the run goes on."""
-    steps_of = {"kept_step": 4, "last_step": 9, "steps_per_epoch": 4}
+    steps_of = {"kept_step": 4, "last_step": 9, "epochs": EpochSteps.even(4)}
     reunion = Reunion(RunSoFar(plan=PLAN, **steps_of, evaluated=frozenset(evaluated), evaluates=True))
     told = {"stop": 12, "has_test": has_test}
     assert bool(take(reunion, hello(0, **told), hello(3, **told))) == keeps
@@ -103,6 +106,11 @@ def test_an_evaluation_that_nobody_has_heard_of_is_done_again(evaluated, has_tes
 def test_one_that_fails_or_is_lost_while_it_catches_up_is_told(reunion):
     take(reunion, hello(0), hello(3), said(3, "failed", text="no space"))
     assert reunion.result == NotKept("member 3 failed: no space")
+
+
+def test_one_that_has_lost_a_sample_which_nobody_gives_it_is_told(reunion):
+    take(reunion, hello(0), hello(3), said(3, "lacks", number=7))
+    assert reunion.result == NotKept("the disk of member 3 has lost sample 7")
 
 
 def test_one_that_is_lost_before_all_are_there_may_come_again(reunion):

@@ -1,7 +1,10 @@
 """Begins generations: members that listen become ranks that are connected to each other."""
 
+from collections.abc import Callable
+
 from nfold.core.members import dial_order, find_apart, tell_apart
 from nfold.errors import ClusterError
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.members import membership as ms
 from nfold.runtime.coordinator.members.membership import Membership
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
@@ -59,6 +62,20 @@ class Generations:
         """Let ranks end the generation under way where it is: others of it are lost."""
         yield from self._requests.ask(ranks, {"do": "abandon"}, "abandoned")
         self._is_connected = False
+
+    def keep(self, step: int, note: Callable[[], None]) -> Flow:
+        """Let ranks keep the state that is in their memory, in a checkpoint too; all are called off.
+
+        Args:
+            step: steps done.
+            note: is called once the checkpoint is sure to be kept, whoever is lost then.
+        """
+        ranks = tuple(range(len(self._membership.ranks)))
+        yield from self.begin(len(ranks))
+        file = yield from self._requests.collect_file(ranks, self._hand_over.keeping(), "kept")
+        self._requests.say(cmd.KeepCheckpoint(step, file))
+        note()
+        yield from self.sever(ranks)
 
     def spare(self, ranks: tuple[int, ...]) -> Flow:
         """Let ranks leave that a plan has no use for: hosts are not too few because of that."""

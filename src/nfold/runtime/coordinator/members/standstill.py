@@ -5,7 +5,6 @@ no plan for who is left ──> their state is in a checkpoint ──> wait ─�
                                                                 └──────┘  └── the time is over, or all are to end: end
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nfold.core.job import Known
@@ -67,20 +66,6 @@ class Standstill:
         """Say which members have left of those who had ranks before; as `tell`."""
         left = tuple(number for number in before if number not in self._membership.ranks)
         self.tell(Turnover(left=tuple(map(self._regrouping.host, left))), next_step, why)
-
-    def keep(self, step: int, note: Callable[[], None]) -> Flow:
-        """Let the ranks that are left keep the state that is in their memory, in a checkpoint too; all are called off.
-
-        Args:
-            step: steps done.
-            note: is called once the checkpoint is sure to be kept, whoever is lost then.
-        """
-        ranks = tuple(range(len(self._membership.ranks)))
-        yield from self._generations.begin(len(ranks))
-        file = yield from self._requests.collect_file(ranks, self._hand_over.keeping(), "kept")
-        self._requests.say(cmd.KeepCheckpoint(step, file))
-        note()
-        yield from self._generations.sever(ranks)
 
     def wait(self, known: Known, ready: Ready, step: int, wished: cmd.Finished | None) -> Flow:
         """Wait for others; return what all go on with, and what they build; or the last commands where none come.

@@ -152,8 +152,7 @@ class Succession:
     def _wait_for_room(self, standstill: Standstill, ready: Ready) -> Flow:
         """Wait for others where there is no plan for those who are left; return the last commands if none come."""
         step = self._beginning.next_step
-        if self._hand_over.header and step > max(self._kept, self._file[1]):
-            yield from standstill.keep(step, lambda: self._note_file(step))
+        yield from self._keep(step)
         begun = yield from standstill.wait(self._beginning.known, ready, step, self._training.wished_end)
         if isinstance(begun, list):
             return begun
@@ -187,6 +186,10 @@ class Succession:
             told = "a checkpoint" if header else "the beginning"
         if progress is not None:
             self._training.go_back(step, progress)
+        if self._living is not None and self._hand_over.header:
+            yield from self._keep(step)
+            self._hand_over.forget()
+            header, _ = yield from self._last_file()
         turnover = Turnover(lost=loss.hosts, left=loss.left, steps_again=done - step, again_from=told)
         known = replace(beginning.known, cluster=self._speeds.in_cluster(beginning.known.cluster))
         after = Beginning(known, header, step)
@@ -202,6 +205,11 @@ class Succession:
             return (yield from self._wait_for_room(self._standstill, self._as_seen(ready)))
         self._beginning = Beginning(known, header, step, builds)
         return None
+
+    def _keep(self, step: int) -> Flow:
+        """Let ranks keep the state that is in their memory, unless there is none or a file has it."""
+        if self._hand_over.header and step > max(self._kept, self._file[1]):
+            yield from self._generations.keep(step, lambda: self._note_file(step))
 
     def _note_told(self, after: Beginning) -> None:
         """Note that a loss was told, and with what those who are left go on: another one does not count it again."""

@@ -35,7 +35,8 @@ class HandOver:
         self._is_in_files = False
 
     def keep_in_files(self) -> None:
-        """Let each generation begin from a file: who goes on with the run must find its samples where the file says."""
+        """Let no state be taken when all have stopped: each generation begins from a file, so that who goes on with the
+        run finds its samples where the file says. What is recalled after a loss has to be kept in one first."""
         self._is_in_files = True
 
     def forget(self) -> None:
@@ -79,8 +80,6 @@ class HandOver:
             chunks: of a batch.
         """
         self.forget()
-        if self._is_in_files:
-            return None
         said = yield from self._requests.ask(ranks, {"do": "recall"}, "recalled")
         by_member = {self._membership.ranks[rank]: answer for rank, answer in said.items()}
         self._state = recalled_state(self.ledger, by_member, most_steps, chunks)
