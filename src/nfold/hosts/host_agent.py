@@ -59,6 +59,11 @@ class HostAgent:
     """What it answered to orders that are waited for."""
 
     @property
+    def how_lost(self) -> str | None:
+        """How members on it ended that are gone with it; None: it is there."""
+        return f"was lost with its host {self.name}: {self.gone}" if self.gone else None
+
+    @property
     def may_try_again(self) -> bool:
         """Whether it may have another member in place of one that was lost."""
         return not (self.gone or self.is_leaving) and self.num_tries < _MOST_TRIES
@@ -85,6 +90,8 @@ class HostChanges:
     """Is told of each member whose host wants it to leave in order, and why."""
     taken: Callable[[HostAgent], None] = _nobody_listens
     """Is told of each agent that is gone because its host was taken away."""
+    gone: Callable[[HostAgent], None] = _nobody_listens
+    """Is told of each agent that is gone, whatever for."""
 
 
 NO_CHANGES = HostChanges()

@@ -95,6 +95,8 @@ class Admission:
     def see_off(self, left: ev.Left) -> list[cmd.ToShell]:
         """Take in that a member without a rank has left; return the commands that follow."""
         if not self._membership.knows(left.member):
+            if (node := self._membership.node(left.member)) is not None:
+                self._membership.miss(node.name)
             told = f"note: member {left.member} {left.status} before it reached the coordinator. The others go on."
             return [cmd.Noted(told), cmd.LetGo(left.member)]
         is_missed = left.member in self._membership.coming
