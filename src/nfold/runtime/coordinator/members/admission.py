@@ -84,7 +84,8 @@ class Admission:
             return [cmd.Noted(f"note: member {number} cannot be let go: nobody has come with that number")]
         if self._membership.rank_of(number) is not None and self._membership.fixed:
             return [cmd.Noted(f"note: {self._name(number)} stays until the end: {self._membership.fixed}")]
-        self._membership.histories.gone(self._membership.member(number).host, why)
+        if self._membership.rank_of(number) is not None:
+            self._membership.histories.gone(self._membership.member(number).host, why)
         decision = self._membership.take(ms.MemberAnnounced(number))
         if number in self._membership.coming:
             return self._dismiss(number)
