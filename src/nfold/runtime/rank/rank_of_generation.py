@@ -103,13 +103,14 @@ class Rank:
 
     @property
     def reached(self) -> int:
-        """The number of steps that this rank knows to be done."""
-        return self._replica.steps_done if isinstance(self._replica, AsynchronousReplica) else self._next_step
+        """The number of steps that this rank knows to be done; for any thread."""
+        replica = self._replica
+        return replica.steps_done if isinstance(replica, AsynchronousReplica) else self._next_step
 
     @property
     def holds_state(self) -> bool:
-        """Whether all that this rank has learnt is that of one step, so that it can wait for another coordinator."""
-        return isinstance(self._replica, Replica) and self._process.resident is None
+        """Whether it can wait for another coordinator: once it has played what all are allowed, it is at that step."""
+        return self._replica is not None and self._process.resident is None
 
     def pause(self) -> None:
         """Stop between two steps, and report all steps that were played."""
