@@ -346,7 +346,7 @@ class AgentPool:
             how = f"its agent said something that no agent says ({error!r})"
         except ChannelClosed as error:
             how = "" if "closed" in str(error) else f"its agent's connection broke ({error})"
-        agent.channel.close()
+        agent.hang_up()
         with self._changed:
             agent.gone = told or how or "its agent closed the connection"
             is_expected = self._is_closed or agent.is_dismissed
