@@ -140,10 +140,9 @@ class ElasticRun(NfoldRun):
         self.hosts.pop(name).kill()
 
     def kill_rank(self, name: str) -> None:
-        """Kill the rank of a host, if it has one; its agent ends when the run lets it go."""
+        """Kill the rank of a host, if it has one; its agent joins anew, unless that was the fourth time."""
         for pid in self.ranks(name):
             os.kill(pid, signal.SIGKILL)
-            del self.hosts[name]
 
     def stall(self, name: str, stalled_s: float) -> None:
         """Let the rank of a host do nothing for a while."""

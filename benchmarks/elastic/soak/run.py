@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import os
 import random
+import signal
 import sys
 import tempfile
 from collections import Counter
@@ -74,9 +75,10 @@ def soak(given: argparse.Namespace, folder: Path) -> dict[str, Any]:
             sys.exit(f"it ended with {run.process.returncode}: {run.said.read_text()[-2000:]}")
     except HungError as hung:
         sys.exit(f"{hung}; {run.process.pid} is left as it is")
-    finally:
-        if run.process.poll() is not None:
-            run.close()
+    except BaseException:
+        run.close()
+        raise
+    run.close()
     steps = [line["step"] for line in run.steps()]
     return {
         "steps": len(steps),
@@ -101,6 +103,7 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--keep", help="a folder for the runs")
     given = options.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # whoever ends it ends its hosts, too
     with tempfile.TemporaryDirectory() as temporary:
         where = Path(given.keep or temporary)
         found = soak(given, where / "disturbed")

@@ -38,16 +38,16 @@ def threads():
 @pytest.mark.parametrize(
     ("strategy", "seed"),
     [
-        ("ring", 8),
-        *[pytest.param(*each, marks=pytest.mark.exhaustive) for each in (("ps", 2), ("pipeline", 3), ("hybrid", 4))],
-        pytest.param("hypergraph", 5, marks=pytest.mark.exhaustive),
+        ("ring", 2),
+        *[pytest.param(*each, marks=pytest.mark.exhaustive) for each in (("ps", 13), ("pipeline", 13), ("hybrid", 13))],
+        pytest.param("hypergraph", 13, marks=pytest.mark.exhaustive),
     ],
 )
 @pytest.mark.timeout(240)
 def test_whoever_comes_leaves_or_dies_the_bits_are_one_devices(tmp_path, strategy, seed):
     mine = program("residual")
     found = disturbed(mine, tmp_path / "run", strategy, seed)
-    assert "kill" in found.events
+    assert {"kill", "part"} <= set(found.events)
     assert not exact_sums_in_memory(), "each generation would keep its model, buffers and gradients for ever"
     assert not unlike(found.state, undisturbed(mine, tmp_path / "alone", found.steps))
 

@@ -146,6 +146,22 @@ def test_echoes_alone_are_told_as_what_they_are():
     )
 
 
+def test_of_ranks_that_lost_each_other_the_fewest_are_given_up():
+    postmortem = opened(4)
+    for rank, peer in ((0, 2), (1, 2), (2, 0)):
+        postmortem.failed(rank, words("the connection broke", is_echo=True, peer=peer))
+    assert postmortem.dead == (2,)
+    assert postmortem.status(2) == "lost its connection to ranks 0 and 1"
+    postmortem.left(3, KILLED)
+    assert postmortem.dead == (3,), "its end may be why the others lost each other"
+
+
+def test_who_lost_nobody_in_particular_is_not_given_up():
+    postmortem = opened(2)
+    postmortem.failed(0, words("no way out of here", is_echo=True, peer=None))
+    assert postmortem.dead == ()
+
+
 @pytest.mark.parametrize(("kind", "expected"), [("NonFiniteLoss", NonFiniteLoss), ("ProgramError", ProgramError)])
 def test_our_errors_stay_what_they_are(kind, expected):
     postmortem = opened(1)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nfold.errors import ClusterError, NfoldError, NonFiniteLoss, ProgramError, WorkerLost
-from nfold.runtime.failures.network_cuts import NetworkCut
+from nfold.runtime.failures.network_cuts import NetworkCut, explained
 
 _DOING = {
     "load": "while it loaded the program",
@@ -141,12 +141,12 @@ class Postmortem:
 
     @property
     def dead(self) -> tuple[int, ...]:
-        """Ranks that ended or fell silent, where that is all that happened; empty: something else is the cause."""
-        return () if self._causes else tuple(self._deaths)
+        """Ranks that ended, fell silent or were cut off, where that is all that happened; empty: else."""
+        return () if self._causes else tuple(self._deaths or self._apart)
 
     def status(self, rank: int) -> str:
         """Return how a rank ended, and by which fault if that was asked for; empty: that is not known."""
-        status = self._left.get(rank, "")
+        status = self._left.get(rank) or self._apart.get(rank, "")
         return f'{status} (--fault "{self._sentenced[rank]}")' if status and rank in self._sentenced else status
 
     @property
@@ -179,6 +179,13 @@ class Postmortem:
     @property
     def _causes(self) -> dict[int, dict[str, Any]]:
         return {rank: message for rank, message in self._failed.items() if not message["is_echo"]}
+
+    @property
+    def _apart(self) -> dict[int, str]:
+        """The fewest ranks without which no two are left that lost each other, and whom each of them lost."""
+        peers = [(rank, message.get("peer")) for rank, message in self._failed.items() if message["is_echo"]]
+        pairs = {frozenset(pair): 0.0 for pair in peers if None not in pair}
+        return {cut.rank: f"lost its connection to {_ranks(cut.others)}" for cut in explained(pairs)}
 
     @property
     def _deaths(self) -> dict[int, str]:

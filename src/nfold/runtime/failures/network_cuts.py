@@ -63,12 +63,12 @@ class Cuts:
         known = frozenset[frozenset[int]]().union(*(cut.pairs for cut in told))
         begun = tuple(
             cut
-            for cut in _cuts({pair: seconds for pair, seconds in pairs.items() if pair not in known})
+            for cut in explained({pair: seconds for pair, seconds in pairs.items() if pair not in known})
             if cut.silent_s >= self._patience.noticed_s and not any(_belongs(cut, each, pairs) for each in told)
         )
         healed = tuple(cut for cut in told if not cut.pairs & pairs.keys() and {cut.rank, *cut.others} <= set(ranks))
         self._told = (*(cut for cut in told if cut not in healed), *begun)
-        lost = tuple(cut for cut in _cuts(pairs) if cut.silent_s >= self._patience.lost_s)
+        lost = tuple(cut for cut in explained(pairs) if cut.silent_s >= self._patience.lost_s)
         return CutChanges(begun=begun, healed=healed, lost=lost)
 
     def _pairs(self, ranks: Collection[int]) -> dict[frozenset[int], float]:
@@ -94,7 +94,7 @@ def _belongs(new: NetworkCut, told: NetworkCut, pairs: Mapping[frozenset[int], f
     return together and all(told.rank in pair for pair in new.pairs)
 
 
-def _cuts(pairs: Mapping[frozenset[int], float]) -> list[NetworkCut]:
+def explained(pairs: Mapping[frozenset[int], float]) -> list[NetworkCut]:
     """Explain pairs by as few ranks as possible: again and again take the one with most silent partners."""
     cuts, left = [], dict(pairs)
     while left:
