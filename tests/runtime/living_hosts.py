@@ -151,7 +151,8 @@ def begun(*inventories: Inventory, place: str | None = "waterfill", least: int =
     """A job of nodes that hold what they say, and come and go."""
     names = ("box", "box-2", "box-3")[: len(inventories)]
     wishes |= {"place": place, "hosts": HostRange(least=least, most=3)}
-    settings = JobSettings(workers=len(names), strategy="ring", nodes=names, cluster=cluster(*names), **wishes)
+    wishes = {"cluster": cluster(*names)} | wishes
+    settings = JobSettings(workers=len(names), strategy="ring", nodes=names, **wishes)
     return Coordinated(settings, inventories=inventories)
 
 

@@ -26,6 +26,8 @@ class JobSettings(JobOptions):
     """Play a step only when the caller asks for it."""
     cluster: Cluster | None = None
     """As declared; None: the machine that the coordinator runs on. Links are measured all the same."""
+    box: Cluster | None = None
+    """All nodes of the emulated cluster, those that may come later among them; None: nothing is emulated."""
     samples_folder: str | None = None
     """Where samples are kept that come to nodes which are emulated; None: where each node keeps them for all runs."""
     keeps_samples: bool = True

@@ -2,7 +2,7 @@
 
 from nfold.core.residency import NodeData, SampleMove
 from nfold.runtime.coordinator.placing.loans import LENT, lendable, loans_of, pinned_of
-from nfold.runtime.coordinator.placing.question import safe_bytes
+from nfold.runtime.coordinator.placing.question import left_bytes, safe_bytes
 
 
 def members(*held):
@@ -33,3 +33,9 @@ def test_storage_is_planned_with_room_for_samples_that_are_larger_than_most():
     assert safe_bytes(10_000, (), 100.0, 10.0) == 10_000 - 3 * 10 * 10 - LENT * 100
     assert safe_bytes(None, (), 100.0, 10.0) is None
     assert safe_bytes(10_000, ((0, 99),), 100.0, 10.0) == 9_900, "what lives there stays"
+
+
+def test_samples_that_were_given_away_keep_their_room_on_the_node_that_they_live_on():
+    assert left_bytes(10_000, (0, 50), ((0, 20), (60, 70)), 100.0) == 7_000
+    assert left_bytes(2_000, (0, 50), (), 100.0) == 0
+    assert left_bytes(None, (0, 50), (), 100.0) is None

@@ -70,9 +70,20 @@ def test_samples_that_nobody_would_train_on_are_refused():
     assert str(refused.value).startswith("--place auto: b holds samples and has no rank. Leave -n out")
 
 
-def test_emulated_nodes_that_hold_samples_do_not_come_later():
-    with pytest.raises(PlanError, match="--nodes 1:2: the samples of an emulated cluster lie on all its nodes"):
-        Options(emulate=holding(5, 6), nodes="1:2", fault=["join b@5s"], place="auto")
+def test_emulated_nodes_that_hold_samples_may_come_later():
+    later = Options(emulate=holding(5, 6), nodes="1:2", fault=["join a@5s"], place="auto")
+    assert parts_of(later.settings()) == [{"first": 5, "count": 6, "total": 11, "pinned": 0}]
+    with pytest.raises(PlanError, match="--steps 9: a holds samples and joins later, which makes epochs longer"):
+        replace(later, steps=9)
+    with pytest.raises(PlanError, match="Leave out --nodes, or use --place auto"):
+        Options(emulate=holding(5, 6), nodes="1:2", place="nothing")
+
+
+def test_emulated_nodes_whose_samples_a_run_does_not_know_do_not_begin_it():
+    options = Options(emulate=holding(5, 6), nodes="1:2", strangers=("a",), place="auto")
+    assert (options.rank_nodes, options.workers) == (("b",), 1)
+    with pytest.raises(PlanError, match="1 node would be there at the start, since a come later: the run does"):
+        Options(emulate=holding(5, 6), nodes="2:2", strangers=("a",), place="auto")
 
 
 def test_what_lives_on_nodes_without_samples_the_program_may_say():

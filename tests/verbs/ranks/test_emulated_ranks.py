@@ -37,6 +37,20 @@ def test_the_coordinator_is_told_whom_a_fault_kills_before_it_does(tmp_path, mon
         ]
 
 
+def test_samples_that_are_not_there_at_first_are_told(tmp_path, monkeypatch):
+    nodes = "".join(f'[[node]]\nname = "{name}"\nsamples = 7\nuplink = "1 Gbit/s"\n' for name in "ab")
+    (tmp_path / "c.toml").write_text(nodes)
+    box = SimpleNamespace(notes=())
+    monkeypatch.setattr("nfold.verbs.ranks.emulated_ranks.emulated", lambda cluster: contextlib.nullcontext(box))
+    said = []
+    for nodes in ("1:1", "1:2"):
+        options = Options(emulate=tmp_path / "c.toml", nodes=nodes, place="auto")
+        with emulated_ranks(options, said.append, queue.SimpleQueue()):
+            pass
+    told = "What a node holds counts once it has joined, by a fault or by nfold scale"
+    assert said == [f"note: not there at first: b (7 samples). {told}"]
+
+
 @pytest.fixture
 def said():
     """Lines for the user."""

@@ -1,6 +1,6 @@
 """Which nodes of an emulated cluster take part when: some join by a fault, others leave or are killed. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from nfold.core.options.host_range import HostRange
 from nfold.core.text.units import count
@@ -11,25 +11,30 @@ _MOVES = ("join", "leave", "kill")
 """Verbs of faults after which another set of nodes takes part."""
 
 
-def founders(nodes: Sequence[str], faults: Sequence[Fault], hosts: HostRange) -> tuple[str, ...]:
+def founders(
+    nodes: Sequence[str], faults: Sequence[Fault], hosts: HostRange, strangers: Collection[str] = ()
+) -> tuple[str, ...]:
     """Return the nodes that a run begins with: those that do not join later, as many as it may have.
 
     Args:
         nodes: of the cluster, in order.
         faults: in any order.
         hosts: how many may take part.
+        strangers: nodes that may only join later.
     """
-    later = _later(faults)
+    later = {*_later(faults), *strangers}
     return tuple(name for name in nodes if name not in later)[: hosts.most]
 
 
-def check_attendance(nodes: Sequence[str], faults: Sequence[Fault], hosts: HostRange) -> None:
-    """Refuse what cannot happen to nodes that come and go.
+def check_attendance(
+    nodes: Sequence[str], faults: Sequence[Fault], hosts: HostRange, strangers: Collection[str] = ()
+) -> None:
+    """Refuse what cannot happen to nodes that come and go; arguments as `founders` takes them.
 
     Raises:
         PlanError: too few nodes, or a fault of one that is not there, or is there already.
     """
-    first = founders(nodes, faults, hosts)
+    first = founders(nodes, faults, hosts, strangers)
     if hosts.most > len(nodes):
         most = len(nodes)
         raise PlanError(
@@ -38,9 +43,10 @@ def check_attendance(nodes: Sequence[str], faults: Sequence[Fault], hosts: HostR
         )
     if len(first) < hosts.least:
         lower = f"Use --nodes {len(first)}:{hosts.most}, or let fewer join later." if first else "Let fewer join later."
+        later = ", ".join(sorted({*_later(faults), *strangers}))
+        why = "come by a fault" if not strangers else "come later: the run does not know their samples"
         raise PlanError(
-            f"--nodes {hosts}: {count(len(first), 'node')} would be there at the start, since "
-            f"{', '.join(sorted(_later(faults)))} come by a fault. {lower}"
+            f"--nodes {hosts}: {count(len(first), 'node')} would be there at the start, since {later} {why}. {lower}"
         )
     for fault, here in _presence(first, faults):
         if why := _objection(fault, here, hosts):

@@ -44,6 +44,8 @@ class Options(HostOptions):
 
     cluster_file: str = ""
     """Where `emulate` was read from, for commands that are suggested; empty: it is written nowhere."""
+    strangers: tuple[str, ...] = ()
+    """Emulated nodes with samples that a run does not know which goes on: they may join while it trains."""
 
     def __post_init__(self) -> None:
         check_out(self.out)
@@ -87,7 +89,7 @@ class Options(HostOptions):
         if self.emulated is None:
             return ()
         if self.hosts is not None:
-            return founders(self._emulated_names, self.faults, self.hosts)
+            return founders(self._emulated_names, self.faults, self.hosts, self.strangers)
         return nodes_of_ranks(self.emulated, self.workers + self.servers)
 
     @property
@@ -177,7 +179,7 @@ class Options(HostOptions):
         if self.port:
             raise PlanError(f"--port {self.port}: emulated ranks reach the coordinator without a port. Leave it out.")
         if self.hosts is not None:
-            check_attendance(self._emulated_names, self.faults, self.hosts)
+            check_attendance(self._emulated_names, self.faults, self.hosts, self.strangers)
         else:
             refuse_attendance(self.faults, len(self.emulated.nodes))
         for fault in self.faults:
@@ -198,15 +200,21 @@ class Options(HostOptions):
                 "--place lets ranks train on what lives on their nodes, and dedicated servers would train on nothing. "
                 f"Leave out --servers {self.servers}."
             )
-        if self.emulated is not None and self.hosts is None:  # with a range of hosts it is refused altogether
+        if self.emulated is not None:
             self._check_places(self.emulated)
 
     def _check_places(self, cluster: Cluster) -> None:
         """Raise for nodes whose samples nobody would train on."""
         without = [node.name for node in cluster.nodes if node.num_samples and node.name not in self.rank_nodes]
-        if without:
+        if without and self.hosts is None:
             raise PlanError(
                 f"--place {self.place}: {without[0]} holds samples and has no rank. Leave -n out: each then has one."
+            )
+        later = [name for name in without if name in self.member_nodes]
+        if later and self.steps is not None:
+            raise PlanError(
+                f"--steps {self.steps}: {later[0]} holds samples and joins later, which makes epochs longer. Leave out "
+                "--steps, or let it be there from the beginning."
             )
 
     def _room(self) -> dict[str, int]:
@@ -229,6 +237,7 @@ class Options(HostOptions):
             first_step_limit_s=self.first_step_within,
             stop_after_s=self.stop_after_s,
             cluster=self._cluster_at_first(),
+            box=self.emulated,
             nodes=self.rank_nodes,
             hosts=self.hosts,
             waits_s=self.waits_s,

@@ -63,15 +63,11 @@ def check_range(hosts: HostRange, asked: RunOptions, num_first: int) -> None:
 def _check_place(hosts: HostRange, asked: RunOptions) -> None:
     """Raise for what samples cannot follow hosts with."""
     given = f"--nodes {hosts}"
-    if asked.emulate is not None:
-        raise PlanError(
-            f"{given}: the samples of an emulated cluster lie on all its nodes, and all must be there when it begins. "
-            "Leave out --nodes."
-        )
     if asked.place == "nothing":
+        stay = f"Use --nodes {hosts.least}" if asked.emulate is None else "Leave out --nodes"
         raise PlanError(
-            f"{given}: with --place nothing all samples stay where they are, and so must the hosts. Use --nodes "
-            f"{hosts.least}, or --place auto."
+            f"{given}: with --place nothing all samples stay where they are, and so must the hosts. {stay}, or use "
+            "--place auto."
         )
     if asked.chunks is not None:
         raise PlanError(f"{given}: with --place each host that trains has one chunk of a batch. Leave out --chunks.")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nfold.core.cluster import Cluster
 from nfold.core.options.host_range import HostRange
 from nfold.core.text.units import count
 from nfold.errors import ClusterError
@@ -195,11 +196,21 @@ def emulated_ranks(
         return
     with emulated(cluster) as box:
         shared = tell_shared_servers(options.rank_nodes, options.workers)
-        for note in (*box.notes, *([shared] if shared else ())):
-            say(f"note: {note}")
+        for note in (*box.notes, shared, _tell_absent(options, cluster)):
+            if note:
+                say(f"note: {note}")
         ranks = EmulatedRanks(box, options.rank_nodes, options.faults, say, events, options.hosts)
         with contextlib.ExitStack() as ending:
             ending.callback(ranks.stop_faults)
             if options.hosts is not None and folder is not None:
                 ending.enter_context(answering(os.getpid(), os.path.realpath(folder), ranks.answer))
             yield ranks
+
+
+def _tell_absent(options: Options, cluster: Cluster) -> str:
+    """Say which samples are not there when a run begins; empty: all are."""
+    absent = [node for node in cluster.nodes if node.num_samples and node.name not in options.rank_nodes]
+    if options.place is None or not absent:
+        return ""
+    held = ", ".join(f"{node.name} ({count(node.num_samples or 0, 'sample')})" for node in absent)
+    return f"not there at first: {held}. What a node holds counts once it has joined, by a fault or by nfold scale"

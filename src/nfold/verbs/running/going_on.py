@@ -8,6 +8,7 @@ from typing import Any
 from nfold.core.job import Begun, Known
 from nfold.core.options.host_range import is_range
 from nfold.core.options.run_options import LastingOptions, shared
+from nfold.core.residency import PlacedData
 from nfold.core.text.units import count
 from nfold.errors import CheckpointError, PlanError
 from nfold.planning.choosing.strategies import AUTO, PLACING, SERVING, Single
@@ -107,8 +108,9 @@ def resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
     """
     record = folder.record()
     _refuse_changes(folder, record, wishes)
-    if folder.placed() is not None:
-        return _placed_options(folder, record, wishes)
+    placed = folder.placed()
+    if placed is not None:
+        return _placed_options(folder, record, placed, wishes)
     asked = wishes.get("chunks")
     if asked is not None and asked != chunks:
         raise PlanError(
@@ -131,7 +133,7 @@ def resumed_options(folder: RunFolder, chunks: int, wishes: Wishes) -> Options:
     return replace(saved, **given)
 
 
-def _placed_options(folder: RunFolder, record: JobRecord, wishes: Wishes) -> Options:
+def _placed_options(folder: RunFolder, record: JobRecord, placed: PlacedData, wishes: Wishes) -> Options:
     """Return the options of a run whose data live on nodes: each node that trains has a chunk."""
     given, recorded = _given(wishes), _recorded(folder, record)
     if wishes.get("chunks") is not None:
@@ -142,7 +144,15 @@ def _placed_options(folder: RunFolder, record: JobRecord, wishes: Wishes) -> Opt
     recorded |= _range_of(given, record)
     if given.get("emulate") is not None:
         recorded |= {"workers": None, "emulate": None}  # a rank for each node, however many there are now
-    return Options(**recorded | given)
+    elif record.emulated is not None and record.nodes is not None:
+        recorded["workers"] = None  # as many as were there last, which may not be the first of the file
+    wished = recorded | given
+    options = Options(**wished)
+    if options.emulated is None or options.hosts is None:
+        return options
+    known = {member.node for member in placed.members}
+    strangers = [node.name for node in options.emulated.nodes if node.num_samples and node.name not in known]
+    return Options(**wished | {"strangers": tuple(strangers)})
 
 
 def _range_of(given: dict[str, Any], record: JobRecord) -> dict[str, Any]:

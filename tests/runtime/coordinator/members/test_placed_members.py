@@ -73,10 +73,10 @@ def test_hosts_of_data_that_stay_where_they_are_stay_too():
         assert "Add --place auto" in told
 
 
-def test_data_of_an_emulated_cluster_have_no_hosts_to_follow():
+def test_hosts_of_data_that_stay_in_an_emulated_cluster_are_all_its_nodes():
     box = replace(cluster("a", "b"), is_emulated=True)
-    settings = JobSettings(workers=2, strategy="ring", hosts=HostRange(1, 3), cluster=box)
-    with pytest.raises(PlanError, match=r"the hosts of the run stay the same\. Leave out --nodes\.$"):
+    settings = JobSettings(workers=2, strategy="ring", hosts=HostRange(1, 3), cluster=box, box=box)
+    with pytest.raises(PlanError, match=r"Add --place auto, which lets samples follow .*, or leave out --nodes\.$"):
         check_hosts_stay(settings)
 
 

@@ -1,17 +1,36 @@
 """Emulated nodes that come, leave and are killed while a run trains: the result is one device's."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from elastic import CHUNKS, SCRIPT, Elastic
 from harness import difference, plain_loop
-from nets import program
+from nets import NUM_SAMPLES, images, program
+from torch.utils.data import Subset
 
 from nfold.launch.emulation import parse_fault
 from nfold.launch.emulation.faults import Moment, perform
+from nfold.planning.residency.resident_order import placed_order
 from nfold.program import ProgramSource
+from nfold.runtime.data.resident_samples import ResidentSamples
 
+HOLDING = """
+[[node]]
+name = "last"
+samples = 24
+uplink = "200 Mbit/s"
+
+[[node]]
+name = "first"
+samples = 20
+uplink = "200 Mbit/s"
+
+[[node]]
+name = "idle"
+uplink = "200 Mbit/s"
+"""
 CLUSTER = '[[node]]\nname = "n"\ncount = {count}\nuplink = "200 Mbit/s"\n'
 
 WIDE = """
@@ -27,15 +46,24 @@ def program():
     )
 """
 
+ENDLESS = """
+import sys
+from dataclasses import replace
+sys.path.insert(0, {folder!r})
+import nets
+def program():
+    return replace(nets.program("plain"), epochs=10**5)
+"""
+
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240), pytest.mark.usefixtures("emulation")]
 
 
-def of_nodes(tmp_path: Path, count: int, text: str = "", **wishes: Any) -> Elastic:
-    (tmp_path / "c.toml").write_text(CLUSTER.format(count=count))
+def of_nodes(tmp_path: Path, count: int, text: str = "", cluster: str = CLUSTER, **wishes: Any) -> Elastic:
+    (tmp_path / "c.toml").write_text(cluster.format(count=count))
     script = tmp_path / "mine.py"
     script.write_text(text or SCRIPT.format(folder=str(Path(__file__).parents[2])))
     source = ProgramSource.parse(f"{script}:program")
-    return Elastic(source, tmp_path / "run", workers=None, emulate=tmp_path / "c.toml", chunks=CHUNKS, **wishes)
+    return Elastic(source, tmp_path / "run", workers=None, emulate=tmp_path / "c.toml", **{"chunks": CHUNKS} | wishes)
 
 
 def happen(run: Elastic, text: str) -> None:
@@ -87,3 +115,30 @@ def test_a_node_that_slows_down_gets_fewer_chunks(tmp_path):
     assert {event.kind for event in ended.report.events} == {"speed"}
     mine = ProgramSource.parse(f"{tmp_path / 'mine.py'}:program").load()
     assert difference(ended.state_dict(), plain_loop(mine, run.step, CHUNKS).state_dict()) <= 1e-9
+
+
+@pytest.mark.exhaustive
+def test_each_sample_is_visited_once_an_epoch_wherever_it_lives(tmp_path):
+    here = {"nodes": "1:3", "place": "waterfill", "fault": ["join last@600s"], "checkpoint_every": 3}
+    text = ENDLESS.format(folder=str(Path(__file__).parents[2]))
+    run = of_nodes(tmp_path, 0, text, HOLDING, chunks=None, steps=None, **here)
+    run.train(4)
+    happen(run, "kill idle")  # what came to it is still where it came from
+    assert run.until_planned(2).nodes == ("first",)
+    happen(run, "join last")
+    assert run.until_planned(3).nodes == ("first", "last")
+    told = run.until_noted("last brings 24 samples: they count from epoch")
+    longer_from = int(told.split("from epoch ")[1].split()[0]) - 1
+    happen(run, "leave first")
+    assert run.until_planned(4).nodes == ("last",)
+    run.train(6)
+    ended, runs = run.end(), run.folder.placed().runs
+    # Who joins is numbered last, whatever its place in the file.
+    order = [*range(24, NUM_SAMPLES), *range(24)]
+    mine = replace(program("plain"), train_data=lambda: Subset(images(), order))
+    samples = ResidentSamples(runs, mine.batch_size, mine.seed)
+    alone = plain_loop(mine, run.step, 0, samples=samples)
+    assert difference(ended.state_dict(), alone.state_dict()) <= 1e-9
+    for epoch in range(samples.epoch_steps.begun(run.step)):
+        visited = placed_order(runs, mine.seed, epoch, mine.batch_size).number
+        assert sorted(visited) == [*range(NUM_SAMPLES if epoch >= longer_from else 20)]

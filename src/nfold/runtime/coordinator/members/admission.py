@@ -118,8 +118,10 @@ class Admission:
     def _welcome(self, number: int, standard: Standard) -> list[cmd.ToShell]:
         if self._membership.fixed:
             return self.refuse(number, self._membership.fixed)
-        node = self._membership.node(number)
-        where = {"local_rank": number} if node is None else {"local_rank": 0, "node": node.name}
+        node, living = self._membership.node(number), standard.living
+        where: dict[str, Any] = {"local_rank": number} if node is None else {"local_rank": 0, "node": node.name}
+        if node is not None and living is not None:
+            where["lives"] = living.part_on(node.name)
         return [cmd.Send((number,), {**standard.load_order, **where})]
 
     def _examine(self, number: int, ready: dict[str, Any], standard: Standard) -> list[cmd.ToShell]:

@@ -132,6 +132,8 @@ class PlacedRegrouping:
         examples, loans = self._living.loan(gathered)
         if loans:
             yield from self._order_moves(gathered, loans, examples)
+        if known.cluster.is_emulated:  # of a node that joins all is declared
+            return known
         planning = self._planning(known.cluster)
         ready = {**ready, "chunks": len(gathered.members)}
         preparation = Preparation(planning, self._cores, self._requests, self._generations)

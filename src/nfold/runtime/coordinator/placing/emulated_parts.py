@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from nfold.core.cluster import Cluster
 from nfold.core.job import JobSettings
 from nfold.core.residency import PlacedData, spans_of
 from nfold.core.text.units import count
@@ -14,23 +15,52 @@ def parts_of(settings: JobSettings) -> list[dict[str, Any] | None]:
     Raises:
         ProgramError: a run goes on, and a node holds other samples than when it began.
     """
-    cluster = settings.cluster
-    if settings.place is None or cluster is None or not cluster.is_emulated:
-        return [None] * settings.world_size
-    nodes = [cluster.node(name) for name in settings.nodes]
-    if not any(node.num_samples for node in nodes):
-        return [None] * settings.world_size
     begun = settings.begun.placed if settings.begun else None
-    counts = [node.num_samples or 0 for node in nodes]
-    firsts = [sum(counts[:rank]) for rank in range(len(nodes))]
-    total = sum(counts)
-    if begun is not None:
-        firsts = [_first_in(begun, node.name, number) for node, number in zip(nodes, counts, strict=True)]
-        total = spans_of(begun.members)[-1][1]
-    return [
-        {"first": first, "count": number, "total": total, "pinned": node.num_pinned}
-        for node, first, number in zip(nodes, firsts, counts, strict=True)
-    ]
+    box = _shared_out(settings)
+    if begun is None or box is None:
+        return [part_of(settings, name) for name in settings.nodes or ("",) * settings.world_size]
+    if settings.hosts is not None or _has_come_and_gone(begun, box):
+        return [part_of(settings, name) for name in settings.nodes]
+    total = spans_of(begun.members)[-1][1]  # of which nodes that hold none any more may have left the file
+    firsts = [_first_in(begun, name, _number_on(box, name)) for name in settings.nodes]
+    return [_part(box, name, first, total) for name, first in zip(settings.nodes, firsts, strict=True)]
+
+
+def part_of(settings: JobSettings, name: str) -> dict[str, Any] | None:
+    """Return what lives on a node, as its file says; None: as `parts_of`.
+
+    Args:
+        settings: of the job.
+        name: of the node, which may have come while others train.
+    """
+    box = _shared_out(settings)
+    if box is None:
+        return None
+    counts = [node.num_samples or 0 for node in box.nodes]
+    place = [node.name for node in box.nodes].index(name)
+    return _part(box, name, sum(counts[:place]), sum(counts))
+
+
+def _shared_out(settings: JobSettings) -> Cluster | None:
+    """Return the emulated cluster whose file says which samples live where; None: there is none."""
+    box = settings.box
+    if settings.place is None or box is None or not any(node.num_samples for node in box.nodes):
+        return None
+    return box
+
+
+def _has_come_and_gone(begun: PlacedData, box: Cluster) -> bool:
+    """Whether nodes may have come to a run in another order than that of the file, by which samples are shared out."""
+    total = sum(node.num_samples or 0 for node in box.nodes)
+    return total > spans_of(begun.members)[-1][1] or any(member.is_brought for member in begun.members)
+
+
+def _part(box: Cluster, name: str, first: int, total: int) -> dict[str, Any]:
+    return {"first": first, "count": _number_on(box, name), "total": total, "pinned": box.node(name).num_pinned}
+
+
+def _number_on(box: Cluster, name: str) -> int:
+    return box.node(name).num_samples or 0
 
 
 def _first_in(begun: PlacedData, name: str, number: int) -> int:

@@ -18,6 +18,7 @@ from nfold.planning.residency.node_inventory import Inventory, SampleCosts
 from nfold.planning.residency.placed_run import check_supply, counted_from, placed_run
 from nfold.planning.residency.resident_order import runs_before
 from nfold.runtime.coordinator.placing.brought import Run, check_brought, first_counted
+from nfold.runtime.coordinator.placing.emulated_parts import part_of
 from nfold.runtime.coordinator.placing.inventories import members_of, numbered
 from nfold.runtime.coordinator.placing.kept_placement import (
     counted_at,
@@ -40,12 +41,10 @@ def check_hosts_stay(settings: JobSettings) -> None:
     """
     if settings.hosts is None or settings.place not in (None, "nothing"):
         return
-    is_box = settings.cluster is not None and settings.cluster.is_emulated
-    least = settings.hosts.least
-    follow = f"Add --place auto, which lets samples follow hosts that come and go, or use --nodes {least}."
+    stay = "leave out --nodes" if settings.box is not None else f"use --nodes {settings.hosts.least}"
     raise PlanError(
         f"--nodes {settings.hosts}: data live on nodes and stay there, so the hosts of the run stay the same. "
-        f"{'Leave out --nodes.' if is_box else follow}"
+        f"Add --place auto, which lets samples follow hosts that come and go, or {stay}."
     )
 
 
@@ -114,6 +113,10 @@ class LivingData:
     def runs(self) -> tuple[PlacedRun, ...]:
         """Who trains on which samples, stretch by stretch."""
         return self.data.runs
+
+    def part_on(self, node: str) -> dict[str, Any] | None:
+        """Return what the file of an emulated cluster says that lives on a node; None: the program says it."""
+        return part_of(self._settings, node)
 
     def welcome(
         self, member: int, node: str, ready: dict[str, Any], ranks: Collection[int], told: Mapping[str, Any]
@@ -227,6 +230,7 @@ class LivingData:
         problem = question_of(
             facts,
             [self.data.members[number] for number in gathered.numbers],
+            [spans_of(self.data.members)[number] for number in gathered.numbers],
             gathered.lists,
             [self._costs.get(number) for number in gathered.numbers],
             self.data.sample_bytes,

@@ -221,6 +221,7 @@ class Placing:
         problem = question_of(
             facts,
             self._found,
+            [spans_of(self._members)[number] for number in self._numbers],
             lists,
             self._costs,
             self._sample_bytes,

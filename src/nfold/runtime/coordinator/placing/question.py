@@ -11,7 +11,7 @@ from nfold.planning.inputs.facts import Facts
 from nfold.planning.residency.model.pieces import piece_bytes_on
 from nfold.planning.residency.model.problem import UNHANDLED, Demand, Handling, Problem, problem_of
 from nfold.planning.residency.model.program_rates import program_rates
-from nfold.planning.residency.model.spans import num_samples
+from nfold.planning.residency.model.spans import num_samples, without
 from nfold.planning.residency.model.traffic import Traffic
 from nfold.planning.residency.node_inventory import SampleCosts
 from nfold.runtime.coordinator.placing.loans import LENT
@@ -23,6 +23,7 @@ _DEVIATIONS = 3
 def question_of(
     facts: Facts,
     found: Sequence[NodeData],
+    own: Sequence[tuple[int, int]],
     lists: Sequence[Spans],
     costs: Sequence[SampleCosts | None],
     sample_bytes: float,
@@ -37,6 +38,7 @@ def question_of(
     Args:
         facts: of the run: program, machines as they were measured, and one rank for each node.
         found: what lives on each rank's node.
+        own: the samples that live on each rank's node, which keep their room wherever they are trained on.
         lists: the samples that each rank holds.
         costs: of moving, as each rank has measured them; None: it had no sample.
         sample_bytes: the mean of a sample, when it is sent.
@@ -55,9 +57,14 @@ def question_of(
             num_pinned=min(data.num_pinned, num_samples(spans)),
             sample_bytes=max(1, round(sample_bytes)),
             samples_per_s=None,
-            storage_bytes=safe_bytes(facts.cluster.node(name).storage_bytes, spans, sample_bytes, deviation_bytes),
+            storage_bytes=safe_bytes(
+                left_bytes(facts.cluster.node(name).storage_bytes, lived, spans, sample_bytes),
+                spans,
+                sample_bytes,
+                deviation_bytes,
+            ),
         )
-        for name, data, spans in zip(facts.nodes, found, lists, strict=True)
+        for name, data, lived, spans in zip(facts.nodes, found, own, lists, strict=True)
     )
     cluster = Cluster(nodes=nodes)
     rates = program_rates(facts, cluster)
@@ -105,6 +112,20 @@ def _end_s(link: Channel | None, sample_bytes: float) -> float:
     if link is None:
         return 0.0
     return link.end_s(sample_bytes, sample_bytes / piece_bytes_on(link.bandwidth_bytes_per_s))
+
+
+def left_bytes(storage_bytes: int | None, own: tuple[int, int], held: Spans, sample_bytes: float) -> int | None:
+    """Return a node's storage without what its own samples take of it that it has given to others: they stay there.
+
+    Args:
+        storage_bytes: that it has; None: it is not limited.
+        own: the samples that live there.
+        held: those that it trains on now.
+        sample_bytes: the mean of a sample.
+    """
+    if storage_bytes is None:
+        return None
+    return max(0, storage_bytes - ceil(num_samples(without((own,), held)) * sample_bytes))
 
 
 def safe_bytes(storage_bytes: int | None, held: Spans, sample_bytes: float, deviation_bytes: float) -> int | None:

@@ -43,6 +43,7 @@ def brought_order(members: Sequence[NodeData]) -> dict[str, Any]:
 
 def _room_bytes(settings: JobSettings, member: NodeData, sample_bytes: float) -> int | None:
     """Return the bytes that samples from elsewhere may take on a node; None: as many as its disk has room for."""
-    nodes = settings.cluster.nodes if settings.cluster else ()
+    declared = settings.box or settings.cluster  # of a box, those that have come later too
+    nodes = declared.nodes if declared else ()
     storage_bytes = next((node.storage_bytes for node in nodes if node.name == member.node), None)
     return None if storage_bytes is None else max(0, int(storage_bytes - member.num_samples * sample_bytes))
