@@ -183,8 +183,9 @@ class Postmortem:
     @property
     def _apart(self) -> dict[int, str]:
         """The fewest ranks without which no two are left that lost each other, and whom each of them lost."""
-        peers = [(rank, message.get("peer")) for rank, message in self._failed.items() if message["is_echo"]]
-        pairs = {frozenset(pair): 0.0 for pair in peers if None not in pair}
+        echoes = ((rank, message) for rank, message in self._failed.items() if message["is_echo"])
+        peers = [(rank, int(told["peer"])) for rank, told in echoes if told.get("peer") is not None]
+        pairs = {frozenset(pair): 0.0 for pair in peers}
         return {cut.rank: f"lost its connection to {_ranks(cut.others)}" for cut in explained(pairs)}
 
     @property
