@@ -1,9 +1,11 @@
 """The coordinator's side of agents; the agents are sockets of this test."""
 
+import gc
 import queue
 import re
 import socket
 import threading
+import weakref
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -369,13 +371,27 @@ def test_a_host_that_leaves_in_order_is_free_when_its_member_is(open_pool, begun
 def test_a_host_whose_member_is_lost_comes_again_three_times(open_pool, begun, said):
     for member in range(3):
         begun.say("ended", member=member, how="was killed by signal 9 (SIGKILL)")
+        assert open_pool.comes_again(member)
         open_pool.release(member, is_lost=True)
         assert begun.hear()[0] == {"do": "release", "member": member}
         assert said.get(timeout=30.0) == "pi-1"
         open_pool.start(member + 1, open_pool.next_ready())
         assert begun.hear()[0] == {"do": "start", "member": member + 1}
+    assert not open_pool.comes_again(3)
     open_pool.release(3, is_lost=True)
     assert [begun.hear()[0]["do"] for _ in range(2)] == ["release", "stop"], "it is given back"
+
+
+def test_a_host_that_is_gone_is_told_of_and_does_not_come_again(open_pool, begun, said):
+    gone: queue.SimpleQueue[str] = queue.SimpleQueue()
+    open_pool._changes = replace(open_pool._changes, gone=lambda agent: gone.put(agent.name))
+    connection = weakref.ref(open_pool.here()[0].channel)
+    begun.channel.close()
+    assert gone.get(timeout=30.0) == "pi-1"
+    begun.thread.join(30.0)
+    assert not open_pool.comes_again(0)
+    gc.collect()
+    assert connection() is None, "hundreds may be lost, each with what encrypts for it"
 
 
 def test_a_host_that_leaves_before_it_has_a_member_is_free_at_once(open_pool, begun, said):

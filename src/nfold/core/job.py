@@ -47,6 +47,8 @@ class JobSettings(JobOptions):
     waits_s: float = 0.0
     """How long those that are left wait for others where fewer are left than the job is to train on; 0: nobody can
     come."""
+    returns_s: float = 0.0
+    """The same where only a host can come that has lost its rank and is there still; 0: none does."""
     trials: "tuple[Trial, ...]" = ()
     """Plans to try one after another with the same ranks, instead of one job."""
     begun: "Begun | None" = None

@@ -33,6 +33,10 @@ class AgentLauncher:
         """Return how a member ended, and on which host, or None while it runs."""
         return self._pool.ended(member, timeout_s)
 
+    def comes_again(self, member: int) -> bool:
+        """Whether the host of a member that is lost is there still, and may have another one."""
+        return self._pool.comes_again(member)
+
     def release(self, member: int, *, is_lost: bool = False) -> None:
         """Let go of a member that has left the job; where it is lost and its host is not, that comes once more."""
         self._pool.release(member, is_lost=is_lost)

@@ -66,9 +66,7 @@ class AgentPool:
         self._torch_comes, self._leave_s, self._hold_s = torch_comes, leave_s, hold_s
         self._hosts, self._changes = changes.hosts, changes
         self._output, self._say, self._lost, self._clock = output, say, lost, clock
-        self._agents: dict[int, HostAgent] = {}
-        self._ends: dict[int, str] = {}
-        self._homes: dict[int, HostAgent] = {}
+        self._agents, self._homes, self._ends = dict[int, HostAgent](), dict[int, HostAgent](), dict[int, str]()
         self.lost: list[HostAgent] = []
         """Agents that went away before they were told to, the first one first."""
         self._error: NfoldError | None = None
@@ -77,8 +75,7 @@ class AgentPool:
         """The order that brings the program, once it is given."""
         self._holding: Message | None = None
         """The order to hold, once it is given."""
-        self._first, self._ready = list[HostAgent](), deque[HostAgent]()
-        self._come: set[int] = set()
+        self._first, self._ready, self._come = list[HostAgent](), deque[HostAgent](), set[int]()
         self._changed = threading.Condition()
         self._is_closed = self._is_complete = False
 
@@ -279,12 +276,14 @@ class AgentPool:
             return self._end_of(member)
 
     def _end_of(self, member: int) -> str | None:
-        if member in self._ends:
-            return self._ends[member]
         home = self._homes.get(member)
-        if home is None:
-            return "was let go"
-        return f"was lost with its host {home.name}: {home.gone}" if home.gone else None
+        return self._ends.get(member) or (home.how_lost if home is not None else "was let go")
+
+    def comes_again(self, member: int) -> bool:
+        """Whether the host of a member that is lost would have another one, where hosts come and go."""
+        with self._changed:
+            home = self._homes.get(member)
+            return home is not None and self._hosts is not None and home.may_try_again
 
     def release(self, member: int, *, is_lost: bool = False) -> None:
         """Let go of a member that has left the job; where hosts come and go, its host is free with the last one.
@@ -292,11 +291,11 @@ class AgentPool:
         A host that is there and has lost its member comes once more.
         """
         with self._changed:
-            home = self._homes.pop(member, None)
+            comes_again, home = is_lost and self.comes_again(member), self._homes.pop(member, None)
             is_free = home is not None and self._hosts is not None and home not in self._homes.values()
         if home is not None:
             give(home, {"do": "release", "member": member})
-            if is_free and is_lost and home.may_try_again:
+            if is_free and comes_again:
                 home.tries_again()
                 self._offer(home)
             elif is_free:
@@ -347,7 +346,7 @@ class AgentPool:
             how = f"its agent said something that no agent says ({error!r})"
         except ChannelClosed as error:
             how = "" if "closed" in str(error) else f"its agent's connection broke ({error})"
-        agent.channel.close()
+        agent.hang_up()
         with self._changed:
             agent.gone = told or how or "its agent closed the connection"
             is_expected = self._is_closed or agent.is_dismissed
@@ -361,6 +360,7 @@ class AgentPool:
             self._lost(member, self.ended(member, 0.0) or agent.gone)
         if agent.is_taken:
             self._changes.taken(agent)
+        self._changes.gone(agent)
 
     def _hear(self, agent: HostAgent, message: Message, blob: bytes) -> None:
         match message["is"]:

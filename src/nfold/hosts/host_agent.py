@@ -14,7 +14,7 @@ from nfold.errors import ClusterError
 from nfold.hosts.host_facts import HostFacts, Versions
 from nfold.hosts.manager import Manager, PlaceState
 from nfold.hosts.program_files.archive import Archive
-from nfold.runtime.control.channel import ChannelClosed, Message, SocketChannel
+from nfold.runtime.control.channel import ChannelClosed, ControlChannel, Message, QueueChannel
 
 DISMISSED_S = 1.0
 """How long a host that is free gives members to end by themselves."""
@@ -35,7 +35,7 @@ class HostAgent:
     name: str
     """Of its host, as plans and messages call it; no two are equal."""
     facts: HostFacts
-    channel: SocketChannel
+    channel: ControlChannel
     seen: str = ""
     """The address that it dials from, as this machine sees it."""
     skew_s: float = 0.0
@@ -59,9 +59,20 @@ class HostAgent:
     """What it answered to orders that are waited for."""
 
     @property
+    def how_lost(self) -> str | None:
+        """How members on it ended that are gone with it; None: it is there."""
+        return f"was lost with its host {self.name}: {self.gone}" if self.gone else None
+
+    @property
     def may_try_again(self) -> bool:
         """Whether it may have another member in place of one that was lost."""
         return not (self.gone or self.is_leaving) and self.num_tries < _MOST_TRIES
+
+    def hang_up(self) -> None:
+        """End its connection and let go of that: encrypted, it has 86 KiB, and who is lost is remembered to the end."""
+        self.channel.close()
+        self.channel, _ = QueueChannel.pair()
+        self.channel.close()
 
     def tries_again(self) -> None:
         """Note that it comes once more, and now."""
@@ -85,6 +96,8 @@ class HostChanges:
     """Is told of each member whose host wants it to leave in order, and why."""
     taken: Callable[[HostAgent], None] = _nobody_listens
     """Is told of each agent that is gone because its host was taken away."""
+    gone: Callable[[HostAgent], None] = _nobody_listens
+    """Is told of each agent that is gone, whatever for."""
 
 
 NO_CHANGES = HostChanges()

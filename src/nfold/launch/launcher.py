@@ -21,6 +21,10 @@ class Launcher(Protocol):
         """
         ...
 
+    def comes_again(self, member: int) -> bool:
+        """Whether the place of a member that is lost would be offered again, if it were released now."""
+        ...
+
     def release(self, member: int, *, is_lost: bool = False) -> None:
         """Let go of a member that has left the job; nothing of it is left afterwards. Safe to call again.
 

@@ -112,6 +112,11 @@ class LocalLauncher:
         started = self._members.get(member)
         return "was let go" if started is None else started.ended(timeout_s)
 
+    def comes_again(self, member: int) -> bool:
+        """Return False: nobody here takes the place of a member that is lost."""
+        del member
+        return False
+
     def release(self, member: int, *, is_lost: bool = False) -> None:
         """Let go of a member that has left the job, and kill what is left of its process group."""
         del is_lost

@@ -40,6 +40,11 @@ class ThreadLauncher:
         thread.join(timeout_s)
         return None if thread.is_alive() else f"ended with code {self._codes.get(member, 1)}"
 
+    def comes_again(self, member: int) -> bool:
+        """Return False: nobody here takes the place of a member that is lost."""
+        del member
+        return False
+
     def release(self, member: int, *, is_lost: bool = False) -> None:
         """Let go of a member that has left the job, once its thread has ended."""
         del is_lost

@@ -131,6 +131,19 @@ def test_hosts_that_hold_samples_go_on_from_the_step_that_they_hold(held):
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("strategy", ["ps-async", "ssp"])
+def test_ranks_that_wait_for_no_common_step_hold_too(held, strategy):
+    held.begin("--strategy", strategy, *(("--staleness", "2") if strategy == "ssp" else ()))
+    last = held.kill()
+    resumed = held.shell.run("resume", "held")
+    assert resumed.code == 0, resumed.err
+    told = re.search(r"local-\d, local-\d held, and the run goes on from step (\d+)", resumed.err)
+    assert told, resumed.err
+    assert int(told[1]) >= last
+    assert [line["step"] for line in held.lines()] == list(range(1, STEPS + 1)), "each step counts once"
+
+
+@pytest.mark.exhaustive
 def test_hosts_end_when_their_time_is_over(held, wait_for_end):
     held.begin("--hold-for", "1")
     held.kill()

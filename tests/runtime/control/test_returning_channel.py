@@ -7,7 +7,8 @@ import pytest
 
 from nfold.runtime.control.channel import ChannelClosed, QueueChannel
 from nfold.runtime.control.orders import Orders
-from nfold.runtime.control.returning_channel import RETRY_S, TOLD_AGAIN_S, ReturningChannel
+from nfold.runtime.control.returning_channel import RETRY_S, TOLD_AGAIN, TOLD_AGAIN_S, ReturningChannel
+from nfold.runtime.coordinator.progress import DRIFT
 
 pytestmark = pytest.mark.timeout(30)
 HELD = {"stop": 7}
@@ -48,20 +49,35 @@ def coordinators():
     return Coordinators()
 
 
+def told_again(coordinators) -> list[object]:
+    """What another coordinator hears first."""
+    coordinators.near.close()
+    coordinators.away = 3
+    assert coordinators.channel.come_back()
+    near = coordinators.next()
+    coordinators.channel.send({"is": "failed"})
+    hello, *steps = iter(lambda: near.receive()[0], {"is": "failed"})
+    assert hello == {"is": "hello", **HELD}
+    return [number for told in steps for number in told["steps"]]
+
+
 def test_another_coordinator_hears_first_what_is_held_and_then_the_last_steps_again(coordinators):
     channel = coordinators.channel
     for number, second in enumerate((0.0, 1.0, 1.0 + TOLD_AGAIN_S / 2)):
         coordinators.now_s = second + (TOLD_AGAIN_S if number else 0.0)
         channel.send({"is": "steps", "steps": [number]})
-    coordinators.near.close()
-    coordinators.away = 3
-    assert channel.come_back()
-    near = coordinators.next()
-    assert [near.receive()[0] for _ in range(3)] == [
-        {"is": "hello", **HELD},
-        {"is": "steps", "steps": [1]},
-        {"is": "steps", "steps": [2]},
-    ], "the first one is too old to have been lost"
+        if not number:
+            channel.begin_anew()
+    assert told_again(coordinators) == [1, 2], "the first one is too old to have been lost"
+
+
+def test_slow_steps_are_told_again_as_far_as_others_may_not_have_told_them(coordinators):
+    for number in range(2 * TOLD_AGAIN):
+        coordinators.now_s += 2 * TOLD_AGAIN_S
+        coordinators.channel.send({"is": "steps", "steps": [number]})
+        coordinators.channel.send({"is": "steps", "steps": []})
+    assert told_again(coordinators) == [*range(TOLD_AGAIN, 2 * TOLD_AGAIN)]
+    assert TOLD_AGAIN > DRIFT
 
 
 def test_replies_to_who_is_gone_reach_nobody_until_its_orders_are_played_out(coordinators):

@@ -42,7 +42,7 @@ class Launcher:
     """Starts nothing, and is interrupted while it does."""
 
     def __init__(self, interrupted_at, by):
-        self.started, self.stopped, self.released, self.ends = [], [], [], {}
+        self.started, self.stopped, self.released, self.ends, self.come_again = [], [], [], {}, set()
         self._interrupted_at, self._by = interrupted_at, by
 
     def start(self, rank, host, port, token):
@@ -52,6 +52,9 @@ class Launcher:
 
     def ended(self, rank, timeout_s):
         return self.ends.get(rank)
+
+    def comes_again(self, rank):
+        return rank in self.come_again
 
     def release(self, rank, *, is_lost=False):
         self.released.append(rank)
@@ -165,13 +168,18 @@ def test_members_are_started_at_any_time_and_let_go():
         assert session.request(2) == (1, 2)
         session.release(2)
         launcher.ends[1] = "exited with code 4"
+        launcher.come_again = {1}
         for _ in happenings:
             pass
     assert launcher.started == [0, 1, 2]
     tick, *others = coordinator.heard
     assert isinstance(tick, ev.ClockTick)
-    assert others[:2] == [ev.ReleaseWanted(2), ev.Left(1, "exited with code 4")], "who died before it could say so"
+    gone = ev.Left(1, "exited with code 4", comes_again=True)
+    assert others[:2] == [ev.ReleaseWanted(2), gone], "who died before it could say so"
     assert (server.forgotten, launcher.released) == ([1], [1])
+
+
+PI = SimpleNamespace(name="pi-2")
 
 
 class Patient(Scripted):
@@ -185,7 +193,7 @@ def hear_of_a_host(control_server: Server, launcher: Launcher) -> object:
     """Let a host come while a job of one rank runs; return what its coordinator heard last."""
     control_server.channels, coordinator, events = {0: Deaf()}, Patient(None), queue.SimpleQueue()
     session = Session(coordinator, launcher, control_server, events, world_size=1, token="t", log=lambda text: None)
-    events.put(ev.HostReady("a node"))
+    events.put(ev.HostReady(PI))
     events.put(ev.Said(0, {"is": "hello", "host": "here", "pid": 1}))
     with session:
         list(session.run())
@@ -194,7 +202,7 @@ def hear_of_a_host(control_server: Server, launcher: Launcher) -> object:
 
 def test_a_member_is_started_on_a_host_that_comes():
     launcher = Launcher(None, None)
-    assert hear_of_a_host(Server(), launcher) == ev.MemberStarted(1, "a node")
+    assert hear_of_a_host(Server(), launcher) == ev.MemberStarted(1, PI)
     assert launcher.started == [0, 1]
 
 
@@ -206,7 +214,7 @@ def test_a_host_that_has_gone_before_its_member_is_started_ends_nothing():
             raise ClusterError("pi-2 has gone")
 
     launcher.start = start
-    assert hear_of_a_host(control_server, launcher) == ev.MembersChanged()
+    assert hear_of_a_host(control_server, launcher) == ev.HostGone("pi-2")
     assert control_server.forgotten == [1], "nobody may come with its number"
 
 

@@ -64,6 +64,14 @@ def test_ranks_fill_the_slots_of_a_hosts_file(hosts):
     assert (Options(on=hosts, servers=1, strategy="ps").workers, Options(on=hosts, workers=2).num_hosts) == (6, 2)
 
 
+def test_where_nobody_else_can_come_a_host_that_has_lost_its_rank_is_waited_for(hosts):
+    alone = Options(on=hosts, nodes="2:3", hosts_within="1m", strategy="ring")
+    assert (alone.waits_s, alone.returns_s) == (0.0, 60.0)
+    by_hand = Options(on=hosts, nodes="2:3", hosts_within="1m", listen="0.0.0.0:7000", strategy="ring")
+    assert (by_hand.waits_s, by_hand.returns_s) == (60.0, 0.0)
+    assert Options(on=hosts, nodes=2).returns_s == 0.0
+
+
 def test_ranks_where_a_manager_chooses_the_hosts():
     assert (Options(on="slurm", nodes=4).workers, Options(on="slurm", nodes=4).num_hosts) == (4, 4)
     assert Options(on="slurm", workers=3, servers=1, strategy="ps").num_hosts == 4

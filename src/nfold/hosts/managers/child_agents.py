@@ -52,12 +52,12 @@ class ChildAgent:
             pass_fds=tuple(files),
             start_new_session=True,
         )
-        self._reader = threading.Thread(target=self._read, name=f"nfold-agent-{place}", daemon=True)
-        self._reader.start()
         assert self._process.stdin is not None, "it was asked for"
         with contextlib.suppress(OSError):  # it has ended already, which its state says
             self._process.stdin.write(f"{token}\n".encode())
             self._process.stdin.flush()
+        self._reader = threading.Thread(target=self._read, name=f"nfold-agent-{place}", daemon=True)
+        self._reader.start()
 
     @property
     def state(self) -> PlaceState:
@@ -87,16 +87,20 @@ class ChildAgent:
         self._reader.join(_END_S)
 
     def _hang_up(self) -> None:
-        assert self._process.stdin is not None, "it was asked for"
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
+        stream, self._process.stdin = self._process.stdin, None
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
 
     def _read(self) -> None:
+        """Hear it to its end, then let go of both pipes: a run may see many children."""
         assert self._process.stdout is not None, "it was asked for"
         with self._process.stdout as stream:
             for line in stream:
                 if text := line.decode(errors="replace").strip():
                     self._lines.append(text)
+        self._process.stdout = None
+        self._hang_up()
 
 
 class ChildAgents:

@@ -41,6 +41,8 @@ class Left:
     member: int
     status: str
     """How its process ended: `was killed by signal 9 (SIGKILL)`."""
+    comes_again: bool = False
+    """Whether its host is there still, and takes another member in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,14 @@ class MemberStarted:
     """Who brought it."""
     launched_at: float | None = None
     """As `HostReady` has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostGone:
+    """A host is gone, or leaves, and has no member: none will be started there."""
+
+    host: str
+    """As plans call it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +179,7 @@ Event = (
     | ReleaseWanted
     | HostReady
     | MemberStarted
+    | HostGone
     | MembersChanged
     | Interrupted
     | TimeUp

@@ -102,6 +102,8 @@ class Orders:
         """Allow no step and drop the error of the last generation, whose threads have all ended."""
         self._generation += 1
         self.allowance.forget()
+        if self._returns is not None:
+            self._returns.begin_anew()
 
     def empty(self) -> bool:
         """Whether no order waits."""

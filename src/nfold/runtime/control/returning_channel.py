@@ -18,8 +18,9 @@ from nfold.runtime.control.channel import ChannelClosed, ControlChannel, Message
 RETRY_S = 0.2
 DIAL_AGAIN_S = 3.0
 """How long another coordinator has for each answer. Nobody waits longer for a machine that is down: it may come up."""
-TOLD_AGAIN_S = 3.0
-"""Steps that were told so long before the loss, or less, are told again."""
+TOLD_AGAIN_S, TOLD_AGAIN = 3.0, 32
+"""Steps that were told so long before the loss, or less, are told again; and those in so many last messages of one
+generation: an asynchronous rank tells of steps long before others do, but never of more than `DRIFT`."""
 _UNASKED = frozenset({"hello", "alive", "steps", "holding", "failed", "lacks"})
 """What a rank says without being ordered to, or in answer to the order that came last."""
 
@@ -52,7 +53,8 @@ class ReturningChannel:
         self._clock, self._wait = clock, wait
         self._describe: Describe = _nothing
         self._lock = threading.Lock()
-        self._told: deque[tuple[float, Message]] = deque()
+        self._told: deque[tuple[float, int, Message]] = deque()
+        self._generation = 0
         self._deadline_s: float | None = None
         self.num_losses = 0
         self._num_forgotten = 0
@@ -107,6 +109,10 @@ class ReturningChannel:
         """Take note that all is played out which was ordered before the loss of this number."""
         self._num_forgotten = num_losses
 
+    def begin_anew(self) -> None:
+        """Take note that steps which are told from now on are of another generation."""
+        self._generation += 1
+
     def busy(self) -> contextlib.AbstractContextManager[None]:
         """As the connection that there is now."""
         return self._channel.busy()
@@ -123,19 +129,23 @@ class ReturningChannel:
     def _begin(self, channel: ControlChannel, held: Message) -> None:
         with self._lock:
             channel.send({"is": "hello", **held})
-            for _, steps in self._told:
+            for *_, steps in self._told:
                 channel.send(steps)
             self._channel = channel
 
     def _remember(self, message: Message) -> None:
         """Keep what is told of steps; while nobody hears, all of it."""
-        if message["is"] != "steps":
+        if message["is"] != "steps" or not message["steps"]:
             return
         now_s = self._clock()
-        self._told.append((now_s, message))
+        self._told.append((now_s, self._generation, message))
         if self._deadline_s is None:
-            while self._told[0][0] < now_s - TOLD_AGAIN_S:
+            while self._is_forgotten(*self._told[0][:2], now_s):
                 self._told.popleft()
+
+    def _is_forgotten(self, told_s: float, generation: int, now_s: float) -> bool:
+        is_late = generation == self._generation and len(self._told) <= TOLD_AGAIN
+        return told_s < now_s - TOLD_AGAIN_S and not is_late
 
 
 def _nothing() -> None:

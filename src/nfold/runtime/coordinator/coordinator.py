@@ -126,9 +126,11 @@ class Coordinator:
         if isinstance(event, ev.Left):
             return self._see_off(event)
         if isinstance(event, ev.MemberStarted):
-            self._membership.settle(event.member, event.node)
-            self._membership.histories.came(event.node.name, event.why, event.launched_at)
+            self._membership.settle(event.member, event.node, event.why, event.launched_at)
             return []
+        if isinstance(event, ev.HostGone):
+            self._membership.miss(event.host)
+            return self._turn([]) if self._trains else []
         if isinstance(event, ev.ReleaseWanted):
             return self._turn(self._admission.release(event.member, event.why))
         if isinstance(event, ev.PlannedAside):
@@ -178,7 +180,8 @@ class Coordinator:
         rank = self._membership.rank_of(left.member)
         if rank is None:
             return self._turn(self._admission.see_off(left))
-        if self._membership.take(ms.MemberLeft(left.member)) is Decision.FAIL:
+        comes_again = left.comes_again and self._settings.returns_s > 0
+        if self._membership.take(ms.MemberLeft(left.member, comes_again)) is Decision.FAIL:
             self._postmortem.left(rank, left.status)
         if self._postmortem.open:
             return self._examine(left)
@@ -229,8 +232,7 @@ class Coordinator:
                 self._postmortem.silent(self._membership.ranks.index(number), lost_s)
             else:
                 return self._advance(ev.Received(self._membership.ranks.index(number), {"is": "finished"}))
-        commands: list[cmd.ToShell] = [cmd.Noted(note) for note in notes]
-        return commands + (self._examine(tick) if self._postmortem.open else [])
+        return [*map(cmd.Noted, notes), *(self._examine(tick) if self._postmortem.open else [])]
 
     def _watch_network(self, tick: ev.ClockTick) -> list[cmd.ToShell]:
         """Say which ranks hear nothing from each other, and give up when that stays so."""
@@ -242,8 +244,7 @@ class Coordinator:
         for cut in news.lost:
             if self._membership.take(ms.MemberFailed(cut.rank)) is Decision.FAIL:
                 self._postmortem.cut_off(self._by_rank(cut))
-        commands: list[cmd.ToShell] = [cmd.Noted(note) for note in notes]
-        return commands + (self._examine(tick) if self._postmortem.open else [])
+        return [*map(cmd.Noted, notes), *(self._examine(tick) if self._postmortem.open else [])]
 
     def _by_rank(self, cut: NetworkCut) -> NetworkCut:
         return replace(cut, rank=self._membership.ranks.index(cut.rank), others=self._ranks_of(cut.others))
@@ -259,8 +260,7 @@ class Coordinator:
         if self._trains and self._postmortem.dead and self._membership.can_lose(lost):
             return self._go_on_without(lost)
         self._over = True
-        error, details = self._postmortem.error(), self._postmortem.details()
-        return [cmd.Failed(error, details, is_death=self._postmortem.is_death)]
+        return [cmd.Failed(self._postmortem.error(), self._postmortem.details(), is_death=self._postmortem.is_death)]
 
     def _go_on_without(self, lost: set[int]) -> list[cmd.ToShell]:
         """Let the ranks that are left begin a generation from what was kept last."""

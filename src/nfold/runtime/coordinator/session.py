@@ -8,6 +8,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Self
 
 from nfold.errors import ClusterError, RunError, WorkerLost
@@ -164,6 +165,8 @@ class Session:
             event = self._next_event()
             if isinstance(event, ev.HostReady):
                 event = self._welcome(event)
+            elif isinstance(event, ev.Left):
+                event = replace(event, comes_again=self._launcher.comes_again(event.member))
             self._note_arrival(event)
             commands = self._coordinator.handle(event)
 
@@ -213,7 +216,7 @@ class Session:
             return ev.MemberStarted(self._start_member(), host.node, host.why, host.launched_at)
         except ClusterError as error:
             self._log(str(error))
-            return ev.MembersChanged()
+            return ev.HostGone(host.node.name)
 
     def _start_member(self) -> int:
         number = self._control_server.expect()

@@ -18,7 +18,7 @@ from nfold.runtime.control import events as ev
 from nfold.runtime.control.halting import Halting
 from nfold.runtime.coordinator.delivery import Delivery
 from nfold.runtime.coordinator.members.generation_end import GenerationEnd
-from nfold.runtime.coordinator.members.host_wait import HostWait
+from nfold.runtime.coordinator.members.host_wait import NOBODY_COMES, HostWait
 from nfold.runtime.coordinator.progress import Progress
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
 from nfold.runtime.coordinator.replanning import plan_of
@@ -76,7 +76,7 @@ class Training:
         self._ordered_model: dict[str, Any] = {}
         """Facts of the last best model that ranks were asked for."""
         self._gathers = 0
-        self.host_wait = HostWait(settings.waits_s, settings.hosts)
+        self.host_wait = HostWait(settings.waits_s or settings.returns_s, settings.hosts)
         self._keeps_while_waiting = False
         self._interrupted = self._time_is_up = self._is_terminated = False
 
@@ -145,7 +145,7 @@ class Training:
             commands += self._hear_wish(event, granted, ranks, progress)
             if isinstance(event, ev.ClockTick):
                 if generation_end.num_lacking:
-                    commands += self._wait_for_others(event.now_s, generation_end.num_lacking)
+                    commands += self._wait_for_others(event.now_s, generation_end)
                 if self._keeps_while_waiting and not halting.is_open and self._may_keep(progress):
                     commands.append(self._keeping(granted, ranks, progress))  # nobody else has it
                     self._keeps_while_waiting = False
@@ -190,15 +190,16 @@ class Training:
             self._time_is_up = not self._interrupted
         return [self._keeping(granted, ranks, progress)] if isinstance(event, ev.CheckpointWanted) else []
 
-    def _wait_for_others(self, now_s: float, num_lacking: int) -> list[cmd.Command]:
-        """Say that too few ranks are left, and end the run in order when none has come for long."""
-        if told := self.host_wait.begin(now_s, f"{count(num_lacking, 'host')} more"):
+    def _wait_for_others(self, now_s: float, generation_end: GenerationEnd) -> list[cmd.Command]:
+        """Say that too few ranks are left, and end the run in order when none has come for long, or none can."""
+        can_come, lacking = generation_end.others_can_come, f"{count(generation_end.num_lacking, 'host')} more"
+        if can_come and (told := self.host_wait.begin(now_s, lacking, generation_end.returning)):
             self._keeps_while_waiting = True
             return [cmd.Noted(text) for text in told]
-        if not self.host_wait.is_over(now_s) or self._interrupted:
+        if (can_come and not self.host_wait.is_over(now_s)) or self._interrupted:
             return []
         self._interrupted = self._is_terminated = True
-        return [cmd.Noted(self.host_wait.in_vain)]
+        return [cmd.Noted(self.host_wait.in_vain if can_come else NOBODY_COMES)]
 
     def _may_keep(self, progress: Progress) -> bool:
         return self._settings.checkpoint_every != 0 and not progress.unkept

@@ -103,14 +103,15 @@ class Rank:
 
     @property
     def reached(self) -> int:
-        """The number of steps that this rank knows to be done."""
-        return self._replica.steps_done if isinstance(self._replica, AsynchronousReplica) else self._next_step
+        """The number of steps that this rank knows to be done; for any thread."""
+        replica = self._replica
+        return replica.steps_done if isinstance(replica, AsynchronousReplica) else self._next_step
 
     @property
     def holds_state(self) -> bool:
-        """Whether all that this rank has learnt is that of one step, so that it can wait for another coordinator."""
+        """Whether it can wait for another coordinator: once it has played what all are allowed, it is at that step."""
         resident = self._process.resident
-        return isinstance(self._replica, Replica) and (resident is None or not resident.store.is_asking)
+        return self._replica is not None and (resident is None or not resident.store.is_asking)
 
     def pause(self) -> None:
         """Stop between two steps, and report all steps that were played."""

@@ -72,6 +72,12 @@ class HostOptions(RunOptions):
         return float(self.hosts_within) if comes else 0.0
 
     @property
+    def returns_s(self) -> float:
+        """How long they wait where nobody can come but a host that has lost its rank alone; 0: it cannot either."""
+        comes = self.hosts is not None and self.place is None and self.target is not None
+        return float(self.hosts_within) if comes and not self.waits_s else 0.0
+
+    @property
     def num_nodes(self) -> int | None:
         """What `--nodes` says of how many hosts the run begins with; None: nothing."""
         assert not isinstance(self.nodes, str), "it was read when the options were made"

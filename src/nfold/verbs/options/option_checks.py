@@ -241,6 +241,7 @@ class Options(HostOptions):
             nodes=self.rank_nodes,
             hosts=self.hosts,
             waits_s=self.waits_s,
+            returns_s=self.returns_s,
         )
 
 

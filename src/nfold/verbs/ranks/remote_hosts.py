@@ -29,7 +29,7 @@ from nfold.launch.output import Output
 from nfold.machine.request_socket import answering
 from nfold.program import Program, ProgramSource
 from nfold.runtime.control.control_server import SocketControlServer, Tell
-from nfold.runtime.control.events import HostReady, Left, ReleaseWanted
+from nfold.runtime.control.events import HostGone, HostReady, Left, ReleaseWanted
 from nfold.runtime.control.spool import Spools
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.options.target import read_listen
@@ -128,6 +128,7 @@ def come_hosts(
                 came=lambda agent: command.events.put(HostReady(node_of(agent), _came_by(agent), agent.launched_at)),
                 leaves=lambda member, why: command.events.put(ReleaseWanted(member, why)),
                 taken=replacing.taken,
+                gone=lambda agent: command.events.put(HostGone(agent.name)),
             ),
         )
         manager = find_manager(options, token_file(), command.say, there=command.back)

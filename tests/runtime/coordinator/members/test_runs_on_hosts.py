@@ -177,6 +177,32 @@ def test_a_host_is_lost_and_no_step_with_it_and_one_whose_rank_alone_is_lost_joi
 
 
 @pytest.mark.exhaustive
+def test_a_host_whose_rank_is_lost_is_waited_for_where_nobody_else_can_come(tmp_path, monkeypatch):
+    monkeypatch.setattr(Options, "waits_s", 0.0)  # as of `--on ssh`, which has no more than its list
+    monkeypatch.setattr(Options, "returns_s", 600.0)
+    run = OnHosts(tmp_path, on="local", nodes="2:2", checkpoint_every=4)
+    run.train(5)
+    for rejoined in (1, 2):
+        os.kill(run.ranks()["local-1"], signal.SIGKILL)
+        run.until_noted("local-1 is lost", rejoined)
+        run.until_noted("local-1 has joined: 2 ranks", rejoined)
+        run.train(6)
+    agent = run.agents()["local-1"]
+
+    def end_its_host(text: str) -> None:
+        if "local-1 is lost" in text:
+            os.kill(agent, signal.SIGKILL)
+
+    run.told.heard = end_its_host
+    os.kill(run.ranks()["local-1"], signal.SIGKILL)
+    with pytest.raises(KeyboardInterrupt, match="--resume"):
+        run.train(10**6)
+    assert any("nobody can come any more" in note for note in run.told.notes)
+    history = [line["step"] for line in run.job.folder.history()]
+    assert history == sorted(set(history)), "each step counts once"
+
+
+@pytest.mark.exhaustive
 def test_the_only_holder_of_a_stage_is_killed_and_few_steps_are_lost(tmp_path):
     run = OnHosts(tmp_path, on="local", nodes="2:3", strategy="pipeline", checkpoint_every=10**6, protect=4)
     run.until_noted(r"local-\d has joined: 3 ranks train")

@@ -84,7 +84,8 @@ class Admission:
             return [cmd.Noted(f"note: member {number} cannot be let go: nobody has come with that number")]
         if self._membership.rank_of(number) is not None and self._membership.fixed:
             return [cmd.Noted(f"note: {self._name(number)} stays until the end: {self._membership.fixed}")]
-        self._membership.histories.gone(self._membership.member(number).host, why)
+        if self._membership.rank_of(number) is not None:
+            self._membership.histories.gone(self._membership.member(number).host, why)
         decision = self._membership.take(ms.MemberAnnounced(number))
         if number in self._membership.coming:
             return self._dismiss(number)
@@ -95,6 +96,8 @@ class Admission:
     def see_off(self, left: ev.Left) -> list[cmd.ToShell]:
         """Take in that a member without a rank has left; return the commands that follow."""
         if not self._membership.knows(left.member):
+            if (node := self._membership.node(left.member)) is not None:
+                self._membership.miss(node.name)
             told = f"note: member {left.member} {left.status} before it reached the coordinator. The others go on."
             return [cmd.Noted(told), cmd.LetGo(left.member)]
         is_missed = left.member in self._membership.coming

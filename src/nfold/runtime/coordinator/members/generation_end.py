@@ -62,6 +62,16 @@ class GenerationEnd:
         return self._membership.num_lacking
 
     @property
+    def returning(self) -> tuple[str, ...]:
+        """Hosts that have lost their rank and come again."""
+        return self._membership.returning
+
+    @property
+    def others_can_come(self) -> bool:
+        """Whether ranks that are too few may wait for others."""
+        return self._membership.others_can_come
+
+    @property
     def is_last(self) -> bool:
         """Whether all members want to leave, so that the run is kept and ends."""
         return self._membership.decision is Decision.STOP

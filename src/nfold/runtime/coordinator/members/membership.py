@@ -67,6 +67,8 @@ class MemberLeft:
     """A member's connection has ended."""
 
     number: int
+    comes_again: bool = False
+    """Whether its host is there still, and is to have another member."""
 
 
 MemberEvent = (
@@ -107,6 +109,10 @@ class Membership:
         self._waits = waits
         self._num_spared = 0
         """Ranks that left because a plan had no use for them, since there were enough the last time."""
+        self._returning: set[str] = set()
+        """Hosts that have lost their rank and will have another one."""
+        self._counts_on_returning = False
+        """Whether ranks ever went on although they were too few, since such a host was to come."""
         self._nodes: dict[int, Node] = {}
         self.histories = Histories()
         self.ranks: tuple[int, ...] = ()
@@ -131,7 +137,7 @@ class Membership:
         if isinstance(event, MemberCame):
             self._admit(event.member)
             return self.decision
-        member = self.member(event.number)
+        member, was_gone = self.member(event.number), event.number in self.gone
         match event:
             case MemberPrepared():
                 self._members[event.number] = replace(member, address=event.address, seen=event.seen)
@@ -147,6 +153,10 @@ class Membership:
             case MemberLeft():
                 self._left.add(event.number)
                 self._finished |= {event.number} & (self._dismissed | self._delivered)
+                if event.comes_again and event.number in self.awaited:
+                    self._returning.add(member.host)
+        if event.number in self.gone and not (was_gone or event.number in self.ranks):
+            self.miss(member.host)
         return self.decision
 
     @property
@@ -165,7 +175,17 @@ class Membership:
     def num_lacking(self) -> int:
         """How many members more it takes to train; 0: enough are there, those among them that plans have no use for."""
         here = len(self.ranks) + len(self.newcomers) + self._num_spared
-        return max(0, self._least - here) if self._waits else 0
+        return max(0, self._least - here) if self._waits or self._counts_on_returning else 0
+
+    @property
+    def returning(self) -> tuple[str, ...]:
+        """Hosts that have lost their rank, are there still, and have no other rank yet."""
+        return tuple(sorted(self._returning))
+
+    @property
+    def others_can_come(self) -> bool:
+        """Whether ranks that are too few may wait for others."""
+        return self._waits or bool(self._returning)
 
     @property
     def awaited(self) -> frozenset[int]:
@@ -202,9 +222,14 @@ class Membership:
         """The members that have left or are about to, and that will never have a rank again."""
         return tuple(sorted(self._left | self._finished | self._failed))
 
-    def settle(self, number: int, node: Node) -> None:
-        """Note on which host a member was started that came after the job began."""
+    def settle(self, number: int, node: Node, why: str, launched_at: float | None) -> None:
+        """Note on which host a member was started that came after the job began; see `Histories.came`."""
         self._nodes[number] = node
+        self.histories.came(node.name, why, launched_at)
+
+    def miss(self, host: str) -> None:
+        """Note that a host does not come again, if anybody has thought so."""
+        self._returning.discard(host)
 
     def node(self, number: int) -> Node | None:
         """Return the host of a member that was started on one which came later; None: of all others."""
@@ -253,6 +278,7 @@ class Membership:
         if lost := self.awaited - set(numbers):
             raise InternalError(f"member {min(lost)} has a rank and has not finished: it cannot lose it")
         self.ranks = numbers
+        self._returning.difference_update(self._members[number].host for number in numbers)
 
     def addressed(self, ranks: Collection[int], *, is_last: bool) -> tuple[int, ...]:
         """Return the members that an order to ranks is for.
@@ -273,12 +299,13 @@ class Membership:
     def can_lose(self, numbers: Collection[int]) -> bool:
         """Whether enough ranks are left without these members, and without those that have finished or are to."""
         staying = set(self.ranks) - self._finished - self._dismissed - set(numbers)
-        return not self.fixed and len(staying) >= self._fewest
+        return not self.fixed and len(staying) >= (1 if self._returning else self._fewest)
 
     def lose(self, numbers: Collection[int]) -> None:
         """Take the ranks of members that are lost, have finished or were told to; what others saw is no failure."""
         self._finished |= self._dismissed & set(self.ranks)  # nobody asks them for anything more
         self.ranks = tuple(number for number in self.ranks if number not in self._finished.union(numbers))
+        self._counts_on_returning |= bool(self._returning)
         self._delivered.clear()  # they may have to do so again
         self._failed = (self._failed - set(self.ranks)) | set(numbers)
 

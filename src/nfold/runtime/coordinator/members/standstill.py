@@ -15,7 +15,7 @@ from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.job_planning import Ready
 from nfold.runtime.coordinator.members.generations import Generations
-from nfold.runtime.coordinator.members.host_wait import HostWait
+from nfold.runtime.coordinator.members.host_wait import NOBODY_COMES, HostWait
 from nfold.runtime.coordinator.members.membership import Decision, Membership
 from nfold.runtime.coordinator.members.regrouping import Regrouping
 from nfold.runtime.coordinator.rank_requests import Flow, RankRequests
@@ -109,7 +109,8 @@ class Standstill:
         elif isinstance(event, ev.CheckpointWanted):
             self._requests.postpone(event)  # of the step from which ranks go on
         elif isinstance(event, ev.ClockTick):
-            told = [cmd.Noted(text) for text in self._host_wait.begin(event.now_s, "another host")]
+            news = self._host_wait.begin(event.now_s, "another host", self._membership.returning)
+            told = [cmd.Noted(text) for text in news]
             if self._host_wait.is_over(event.now_s):
                 self._end = cmd.Finished(interrupted=True, is_terminated=True)
                 told.append(cmd.Noted(self._host_wait.in_vain))
@@ -118,7 +119,10 @@ class Standstill:
         return []
 
     def _see_leavers(self) -> None:
-        """Let the run end where all who wait are to leave: who comes meanwhile has nobody to go on with."""
+        """Let the run end where all who wait are to leave, or nobody can come: who is left has no plan."""
+        if self._end is None and not self._membership.others_can_come:
+            self._requests.say(cmd.Noted(NOBODY_COMES))
+            self._end = cmd.Finished(interrupted=True, is_terminated=True)
         are_all = set(self._membership.ranks) <= {*self._membership.leavers}
         if self._end is None and (are_all or self._membership.decision is Decision.STOP):
             self._end = cmd.Finished(interrupted=True, is_terminated=True)

@@ -141,7 +141,7 @@ class Succession:
         try:
             known, builds = yield from self._regrouping.follow(generation_end, ready, done)
         except PlanError as error:
-            if self._standstill is None:
+            if self._standstill is None or not self._membership.others_can_come:
                 raise
             self._standstill.tell_left(before, done, error)
             yield from self._generations.sever(tuple(range(len(self._membership.ranks))))
@@ -198,7 +198,7 @@ class Succession:
                 turnover, known, self._as_seen(ready), step, lambda: self._note_told(after)
             )
         except PlanError as error:
-            if self._standstill is None:
+            if self._standstill is None or not self._membership.others_can_come:
                 raise
             self._standstill.tell(turnover, step, error)
             self._note_told(after)
