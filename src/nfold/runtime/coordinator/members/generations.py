@@ -62,7 +62,7 @@ class Generations:
             "addresses": [[each.number, *(each.address or ())] for each in dial_order(addressed)],
             "gone": list(self._membership.gone),
         }
-        self._postmortem.ordered(order["do"])
+        self._postmortem.ordered("connect")
         self._requests.say(cmd.Order(ranks, order))
         self._is_connected = True
 
