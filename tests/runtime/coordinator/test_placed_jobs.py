@@ -135,7 +135,7 @@ def test_who_will_be_given_nothing_leaves_before_anything_is_measured(inventory,
     job.start()
     gone = job.all_reside()
     assert orders(gone)[-2:] == ["1 abandon", "1 finish"]
-    assert gone[-2].text == f"note: box-2 is left out: it holds no samples, and {why}"
+    assert gone[-3].text == f"note: box-2 is left out: it holds no samples, and {why}"
     assert orders(job.say(1, "finished", usage=None)) == ["0 listen"]
     job.say(0, "listening", address=["10.0.0.1", 5000])
     assert orders(job.say(0, "connected")) == ["Prepared", "0 profile"]
