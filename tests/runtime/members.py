@@ -148,7 +148,7 @@ class Members:
             elif message["is"] == what and member in members:
                 replies[member] = message
             else:
-                assert message["is"] == "steps", (member, message)
+                assert message["is"] in ("steps", "connected"), (member, message)
         return replies
 
     def begin(self, members: Any, plan: Any) -> None:
@@ -159,16 +159,20 @@ class Members:
     def abandon_while_state_comes(self, members: Any, plan: Any) -> None:
         """Let members begin to build, and call them back when the first one waits for its state."""
         self._order_build(members, plan)
-        event = self._events.get(timeout=WAIT_S)
-        assert isinstance(event, ev.Said)
-        assert event.message["is"] == "wants"
+        while (event := self._events.get(timeout=WAIT_S)).message["is"] != "wants":
+            assert event.message["is"] == "connected"
         self.tell(members, {"do": "abandon"})
         self.tell(members, {"do": "take"}, b"too late")
         self.hear(members, "abandoned")
 
+    def abandon_before_it_begins(self, members: Any, plan: Any) -> None:
+        """Call members back that were told to build and do not connect before."""
+        self._order_build(members, plan)
+        self.tell(members, {"do": "abandon"})
+        self.hear(members, "abandoned")
+
     def _order_build(self, members: Any, plan: Any) -> None:
         self.tell(members, self._meeting(members))
-        self.hear(members, "connected")
         header = self._state.header if self._state is not None else b""
         order = {
             "do": "build",

@@ -3,6 +3,7 @@
 import itertools
 import queue
 import signal
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -218,17 +219,21 @@ def test_a_host_that_has_gone_before_its_member_is_started_ends_nothing():
     assert control_server.forgotten == [1], "nobody may come with its number"
 
 
-def test_another_plan_is_written_down_once_ranks_build_their_parts_of_it():
-    """Or before the run ends; nobody waits for an order until a disk has it."""
+def test_another_plan_is_written_down_once_ranks_play_it():
+    """Or before anything else is told but notes; nobody waits for an order until a disk has it."""
     server, events = Server(), queue.SimpleQueue()
     session = Session(None, Launcher(None, None), server, events, world_size=1, token="t", log=lambda text: None)
-    connect, build = (cmd.Send((0,), {"do": do}) for do in ("connect", "build"))
-    plan, note = cmd.Replanned(None, None, 3), cmd.Noted("who comes")
+    connect, until = (cmd.Send((0,), {"do": do}) for do in ("connect", "until"))
+    plan, note, read = cmd.Replanned(None, None, 3), cmd.Noted("who comes"), cmd.StateRead(1)
     assert session._orders_first([note, plan, connect]) == [connect, note]
     assert session._orders_first([]) == []
-    assert session._orders_first([note, build]) == [build, plan, note]
-    assert session._orders_first([note, plan, build]) == [build, note, plan]
-    assert session._orders_first([note, build]) == [note, build]
+    assert session._orders_first([cmd.LetGo(0), note, until]) == [until, plan, cmd.LetGo(0), note]
+    assert session._orders_first([note, plan, until]) == [until, note, plan]
+    assert session._orders_first([note, until]) == [note, until]
+    session._orders_first([plan])
+    assert session._orders_first([read]) == [plan, read], "what it was read for is known"
+    waits = replace(plan, num_lacking=1)
+    assert session._orders_first([waits, connect]) == [connect, waits], "ranks may play nothing for long"
     session._orders_first([plan])
     assert session._orders_first([cmd.Failed(RuntimeError())])[0] == plan
 

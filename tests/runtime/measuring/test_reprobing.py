@@ -59,7 +59,7 @@ def reply(reprobing: Reprobing, order: cmd.Order, there: float, back: float) -> 
 
 
 def test_a_slow_reduction_has_every_pair_of_nodes_probed_round_by_round() -> None:
-    reprobing = Reprobing(("n0", "n1", "n2"), THREE, {B0: 0.1})
+    reprobing = Reprobing(("n0", "n1", "n2"), THREE, lambda: {B0: 0.1})
     assert not reprobing.is_open
     rounds, _ = play(reprobing, lambda _: (10e6, 10e6))
     assert [len(each) for each in rounds] == [2, 2, 2], "one pair of three nodes at a time"
@@ -73,7 +73,7 @@ def test_a_slow_reduction_has_every_pair_of_nodes_probed_round_by_round() -> Non
 
 
 def test_what_changed_is_told_and_nothing_is_probed_twice() -> None:
-    reprobing = Reprobing(("n0", "n1", "n2"), THREE, {B0: 0.1})
+    reprobing = Reprobing(("n0", "n1", "n2"), THREE, lambda: {B0: 0.1})
     speed = {0: 10e6, 1: 10e6, 2: 2.5e6}
     _, told = play(reprobing, lambda order: (speed[order.ranks[0]], speed[order.message["peer"]]))
     noted, limits, changed, traces = told
@@ -92,7 +92,7 @@ def test_what_changed_is_told_and_nothing_is_probed_twice() -> None:
 
 
 def test_links_as_they_were_are_called_so() -> None:
-    reprobing = Reprobing(("n0", "n1", "n2"), THREE, {B0: 0.1})
+    reprobing = Reprobing(("n0", "n1", "n2"), THREE, lambda: {B0: 0.1})
     _, (noted, limits) = play(reprobing, lambda _: (9.5e6, 10e6))
     assert isinstance(noted, cmd.Noted)
     assert noted.text.endswith("the links are as they were")
@@ -103,20 +103,20 @@ def test_links_as_they_were_are_called_so() -> None:
 
 def test_badly_linked_nodes_are_not_probed_with_everybody_again() -> None:
     nodes = tuple(replace(THREE.nodes[0], name=f"n{index}") for index in range(8))
-    reprobing = Reprobing(tuple(node.name for node in nodes), Cluster(nodes=nodes), {B0: 0.1})
+    reprobing = Reprobing(tuple(node.name for node in nodes), Cluster(nodes=nodes), lambda: {B0: 0.1})
     rounds, _ = play(reprobing, lambda order: (0.1e6, 10e6) if order.ranks[0] == 0 else (10e6, 10e6))
     assert len(rounds) == LEAST_ROUNDS
 
 
 @pytest.mark.parametrize("kind", ["steps", "checkpoint"])
 def test_other_messages_are_left_alone(kind: str) -> None:
-    reprobing = Reprobing(("n0", "n1", "n2"), THREE, {B0: 0.1})
+    reprobing = Reprobing(("n0", "n1", "n2"), THREE, lambda: {B0: 0.1})
     begin(reprobing)
     assert reprobing.take(ev.Received(0, {"is": kind}), 77) == []
     assert reprobing.is_open
 
 
 def test_one_rank_has_nothing_to_probe() -> None:
-    reprobing = Reprobing(("n0",), THREE, {B0: 0.1})
+    reprobing = Reprobing(("n0",), THREE, lambda: {B0: 0.1})
     assert begin(reprobing) == []
     assert not reprobing.is_open

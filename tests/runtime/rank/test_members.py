@@ -1,6 +1,7 @@
 """Processes that stay while generations come and go: other members, strategies and numbers of ranks, one result."""
 
 import random
+import threading
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -8,14 +9,16 @@ from typing import Any
 import pytest
 import torch
 from harness import difference, make_plan, placed_plan, plain_loop, random_owners, with_more
-from members import Members, processes, threads
+from members import WAIT_S, Members, processes, threads
 from nets import program
 
 from nfold.core import codec
 from nfold.core.placement import Placement
 from nfold.planning.reductions.buckets import buckets_of
+from nfold.transport.implementations.in_memory import MemoryConnections
 from nfold.transport.probing.probe import ProbedPair
 from nfold.verbs.ranks.thread_ranks import threads_put_back
+from nfold.verbs.ranks.toolbox import MemoryWiring
 
 CHUNKS, MEMBERS = 4, 5
 SCRIPT = """
@@ -166,6 +169,18 @@ def test_a_generation_that_waits_for_its_state_can_be_abandoned(members):
     these.begin((1, 0), a_plan(these, 2, "scattered", 4))
     these.train((1, 0), 2)
     assert difference(these.weights(), one_device("plain", 3)) <= 1e-9
+
+
+def test_a_generation_that_is_abandoned_before_it_begins_is_never_built(members, monkeypatch):
+    """Else whoever builds would wait for the state of others, who do not give it any more."""
+    these, called = members("plain", 2), [threading.Event() for _ in range(2)]
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryConnections, "abandon", lambda here: called[here.member].set())
+        patched.setattr(MemoryWiring, "connect", lambda here, *_: called[here.connections.member].wait(WAIT_S))
+        these.abandon_before_it_begins((0, 1), a_plan(these, 2, "ring", 0))
+    these.begin((1, 0), a_plan(these, 2, "scattered", 4))
+    these.train((1, 0), 2)
+    assert difference(these.weights(), one_device("plain", 2)) <= 1e-9
 
 
 def test_asynchronous_generations_end_too(members):

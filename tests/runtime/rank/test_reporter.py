@@ -41,3 +41,14 @@ def test_steps_that_were_not_told_are_none_of_the_next_generations():
     reporter.flush()
     assert [each["step"] for each in far.receive()[0]["steps"]] == [5]
     assert (first.states, second.states) == (["begun", "ended"], ["begun"])
+
+
+def test_a_long_step_is_told_when_it_is_over_and_not_with_the_losses_of_the_next_one():
+    near, far = QueueChannel.pair()
+    clock = iter((1.0, 1.0, 1.06, 1.06)).__next__
+    reporter = Reporter(near, clock)
+    for step in (3, 4):
+        reporter.losses(step, {0: 0.5}, 1)
+        assert far.receive()[0]["under_way"]["step"] == step
+        reporter.step(played(step))
+        assert [each["step"] for each in far.receive()[0]["steps"]] == [step]

@@ -58,6 +58,8 @@ Step = (
     | cmd.Noted
     | cmd.Finished
 )
+_Unheard = cmd.Send | cmd.SendState | cmd.LetGo | cmd.TakeState | cmd.PlanAside | cmd.SetTimer
+"""What the shell does, and tells nobody."""
 
 
 class Session:
@@ -96,7 +98,7 @@ class Session:
         self._tick_s = 0.0
         self._founders, self._coming = set(range(world_size)), set[int]()
         self._unwritten: list[cmd.Replanned] = []
-        """Plans that follow, until ranks build their parts of them."""
+        """Plans that follow, until ranks play them."""
 
     def __enter__(self) -> Self:
         """Take over Ctrl-C and start the ranks."""
@@ -197,12 +199,14 @@ class Session:
         self._events.put(ev.Interrupted(by_manager=by_manager))
 
     def _orders_first(self, commands: list[cmd.ToShell]) -> list[cmd.ToShell]:
-        """Where another plan follows, let nobody wait for an order to build until that is written down."""
+        """Where another plan follows, let nobody wait until that is written down: it is once ranks begin to play it, or
+        before anything else is to be told but notes.
+        """
         told = [*self._unwritten, *commands]
         plans = [each for each in told if isinstance(each, cmd.Replanned)]
         have_gone = any(isinstance(each, cmd.Departed) for each in told)
-        is_due = have_gone or any(
-            isinstance(each, cmd.Failed | cmd.Finished) or _is_order(each, "build") for each in told
+        is_due = any(plan.num_lacking for plan in plans) or not all(
+            isinstance(each, cmd.Replanned | cmd.Noted | _Unheard) and not _is_order(each, "until") for each in told
         )
         self._unwritten = [] if is_due else plans
         if not plans and not have_gone:

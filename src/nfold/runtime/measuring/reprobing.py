@@ -9,7 +9,8 @@ Where links have changed, what is said of the run from then on rests on the new 
 Ranks do their orders one after another, so they probe after the last step that was granted, and nothing else travels.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 
 from nfold.core import codec
 from nfold.core.cluster import Channel, Cluster, Node
@@ -34,7 +35,7 @@ class Reprobing:
         self,
         nodes: tuple[str, ...],
         cluster: Cluster,
-        expected_s: Mapping[str, float],
+        expected_s: Callable[[], Mapping[str, float]],
         spacing: ProbeSpacing | None = None,
         from_step: int = 0,
     ) -> None:
@@ -43,13 +44,13 @@ class Reprobing:
         Args:
             nodes: of each rank.
             cluster: as it was known when the run was planned.
-            expected_s: of all that is watched, as predicted.
+            expected_s: predicts all that is watched, once a step is done: nobody waits for that before the first one.
             spacing: of the run's probes so far; None: there were none.
             from_step: that is the first one of which this is so.
         """
         self._from_step = from_step
         self._nodes, self._cluster = nodes, cluster
-        self._slowness = Slowness(expected_s, spacing)
+        self._expected_s, self._spacing = expected_s, spacing
         self._surprise: UnexpectedTime | None = None
         self._rounds: list[list[Probe]] = []
         """Those to come."""
@@ -57,6 +58,10 @@ class Reprobing:
         self._awaited: list[tuple[int, Probe]] = []
         """Who has not said yet what a probe found. The replies of a rank come in the order of its orders."""
         self._found: dict[Probe, ProbedPair] = {}
+
+    @cached_property
+    def _slowness(self) -> Slowness:
+        return Slowness(self._expected_s(), self._spacing)
 
     @property
     def is_open(self) -> bool:

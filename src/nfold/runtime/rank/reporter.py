@@ -19,6 +19,7 @@ class Reporter:
         self._channel, self._clock = channel, clock
         self._steps: list[Message] = []
         self._flushed_s = 0.0
+        """When steps were sent; 0: none of this generation, whose first one is told at once."""
         self._sampler: SystemSampler | None = None
         self._lock = threading.RLock()
         """Under an asynchronous plan other threads report than the one that obeys orders."""
@@ -63,8 +64,8 @@ class Reporter:
             if self._steps or samples or under_way:
                 told = {"steps": self._steps, "samples": samples, "under_way": under_way}
                 self._channel.send({"is": "steps", **told})
-                self._steps = []
-            self._flushed_s = self._clock()
+            if self._steps:  # losses alone say of no step what it took, and keep none from being told
+                self._steps, self._flushed_s = [], self._clock()
 
     def losses(self, step: int, losses: Mapping[int, float], samples: int) -> None:
         """Report the steps before, and at once the losses of the one under way: others may end it without this rank.
@@ -93,4 +94,4 @@ class Reporter:
         """End the sampling and drop what was not sent: the next generation counts its own steps, and samples anew."""
         self.stop()
         with self._lock:
-            self._steps, self._sampler = [], None
+            self._steps, self._sampler, self._flushed_s = [], None, 0.0

@@ -285,6 +285,8 @@ class Worker:
         for member in self._connections.peers.intersection(order["gone"]):
             self._connections.leave(member)
         transport = self._connections.begin(order["generation"], order["members"])
+        if self._abandoned.is_set():  # it was ended before it began: whoever waited for a peer now would do so for ever
+            raise TransportError("the generation was ended before it began")
         self._members = order["members"]
         self._rank = Rank(self._process, transport, addresses[self._process.member][0])
         self._channel.send({"is": "connected"})

@@ -110,11 +110,10 @@ def until_regrouped(job: Job, *members: int, alone: int | None = None) -> list[c
 def test_the_next_generation_begins_with_those_who_came_under_the_plan_that_was_made():
     job = training()
     prepared(job, 2)
-    again, connect = until_regrouped(job, 0, 1)
+    again, connect, *builds = until_regrouped(job, 0, 1)
     assert (connect.members, connect.message["members"], connect.message["generation"]) == ((0, 1, 2), [0, 1, 2], 1)
     assert connect.message["addresses"][2] == [2, "10.0.0.9", 5002]
     assert (again.plan.workers, again.plan.chunks, again.next_step) == (3, 4, 4)
-    builds = job.all_say("connected", (0, 1, 2))
     assert [each.members for each in builds] == [(0,), (1,), (2,)]
     assert all(StateHeader(each.blob).facts["step"] == 4 for each in builds)
     stays, stays_too, came = (each.message["state"] for each in builds)
@@ -127,14 +126,15 @@ def test_the_next_generation_begins_with_those_who_came_under_the_plan_that_was_
 def test_who_announces_that_it_leaves_is_let_go_and_the_others_change_their_ranks():
     job = training()
     assert orders(released(job, 0)) == []
-    assert orders(until_regrouped(job, 0, 1)) == ["0 abandon"]
-    assert orders(job.say(0, "abandoned")) == ["0 finish"]
-    *notes, replanned, connect = job.say(0, "finished", usage=None)
+    assert orders(until_regrouped(job, 0, 1)) == ["0 abandon", "0 finish"]
+    assert job.say(0, "abandoned") == []
+    *notes, replanned, connect, build = job.say(0, "finished", usage=None)
     assert "ring cannot be had with the 1 that stay" in "".join(told(notes)) or not notes
     assert replanned.plan.world_size == 1
     assert (connect.members, connect.message["members"], connect.message["gone"]) == ((1,), [1], [0])
     assert job.handle(ev.Left(0, "exited with code 0"))[0] == cmd.LetGo(0)
-    assert orders(job.say(1, "connected")) == ["1 build"]
+    assert orders([build]) == ["1 build"]
+    assert job.say(1, "connected") == []
     assert orders(job.say(1, "built", kept={}, notes=[], seconds=1.0)) == ["1 until 8", "1 checkpoint"]
     assert [each.step for each in job.steps(1, 4) if isinstance(each, cmd.StepDone)] == [4]
     (failed,) = job.handle(ev.Left(1, "was killed by signal 9 (SIGKILL)"))
@@ -149,10 +149,8 @@ def test_who_leaves_gives_first_what_nobody_else_has():
     number, source, target, origin, index, name, *what = give.message["handings"][0]
     assert (number, source, target, origin, index) == (1, 1, 0, 1, 1)
     assert (name, what) == ("optimizer.a.weight.momentum_buffer", ["F32", [2, 3], 0, 6])
-    assert orders(job.all_say("handed", (0, 1))) == ["1 abandon"]
-    job.say(1, "abandoned")
-    job.say(1, "finished", usage=None)
-    first, second = job.all_say("connected", (0, 2))
+    assert orders(job.all_say("handed", (0, 1))) == ["1 abandon", "1 finish"]
+    *_, first, second = job.say(1, "finished", usage=None)
     assert [row[2:5] for row in first.message["state"]["sources"]] == [[0, 0, 0], [0, 1, 1]]
     assert [row[2:5] for row in second.message["state"]["sources"]] == [[1, 2, 0], [0, 1, 1]]
     assert (first.message["state"]["readers"], second.message["state"]["readers"]) == ([1], [])
@@ -175,9 +173,8 @@ def test_all_may_be_replaced_by_one_who_came():
     prepared(job, 2)
     released(job, 0)
     released(job, 1)
-    assert orders(until_regrouped(job, 0, 1)) == ["01 abandon"]
-    assert orders(job.all_say("abandoned", (0, 1))) == ["01 finish"]
-    *_, connect = job.all_say("finished", (0, 1), usage=None)
+    assert orders(until_regrouped(job, 0, 1)) == ["01 abandon", "01 finish"]
+    *_, connect, _ = job.all_say("finished", (0, 1), usage=None)
     assert connect.message["members"] == [2]
 
 
@@ -200,7 +197,7 @@ def test_who_wants_to_leave_while_others_are_let_in_waits_for_the_next_generatio
     until_regrouped(job, 0, 1)
     assert released(job, 1) == []
     job.say(0, "abandoned")
-    *_, connect = job.say(0, "finished", usage=None)
+    *_, connect, _, _ = job.say(0, "finished", usage=None)
     assert connect.message["members"] == [1, 2]
 
 
@@ -482,12 +479,17 @@ def lose(job: Job, number: int, *witnesses: int) -> list[cmd.Command]:
     return commands
 
 
+def begun(commands: list[cmd.Command]) -> list[cmd.Command]:
+    """Return the plan that follows a loss, the order to connect, and those to build."""
+    (at,) = (index for index, each in enumerate(commands) if isinstance(each, cmd.Replanned))
+    return commands[at:]
+
+
 def test_who_was_told_to_leave_is_not_waited_for_when_another_one_is_lost():
     job = training(3, hosts=HostRange(1, 4), protect=2, checkpoint_every=100)
     released(job, 2)
     job.all_say("holding", step=0)
-    job.hold(0, 1, 2)
-    assert orders(job.say(2, "abandoned")) == ["2 finish"]
+    assert orders(job.hold(0, 1, 2)) == ["2 abandon", "2 finish"]
     job.handle(ev.Left(1, KILLED))
     assert orders(job.handle(ev.TimedOut())) == ["LetGo", "LetGo", "0 abandon"]
     assert job.say(2, "finished") == []
@@ -498,6 +500,32 @@ def test_who_was_told_to_leave_is_not_waited_for_when_another_one_is_lost():
     assert (again.turnover.lost, again.turnover.left) == (("host-1",), ("host-2",))
 
 
+def test_who_leaves_may_be_killed_once_it_was_told_to():
+    job = training(3, hosts=HostRange(1, 4), protect=2, checkpoint_every=100)
+    released(job, 2)
+    job.all_say("holding", step=0)
+    assert orders(job.hold(0, 1, 2)) == ["2 abandon", "2 finish"]
+    let_go, _, connect, *builds = job.handle(ev.Left(2, KILLED))
+    assert (let_go, orders([connect, *builds])) == (cmd.LetGo(2), ["01 connect", "0 build", "1 build"])
+    job.all_say("connected", (0, 1))
+    assert "01 until 4" in orders(job.all_say("built", (0, 1), kept={}, notes=[], seconds=0.1))
+
+
+def test_who_is_lost_while_some_connect_and_others_build_is_done_without():
+    job = training(4, hosts=HostRange(1, 4), protect=2, checkpoint_every=100)
+    released(job, 3)
+    job.all_say("holding", step=0)
+    job.hold(0, 1, 2, 3)
+    assert "012 connect" in orders(job.say(3, "finished"))
+    job.say(0, "connected")
+    job.say(0, "built", kept={}, notes=[], seconds=0.1)
+    job.say(1, "connected")
+    assert orders(lose(job, 2, 0, 1)) == ["LetGo", "01 abandon"]
+    job.all_say("abandoned", (0, 1))
+    again, connect, *builds = begun(job.all_say("recalled", (0, 1), states=[whole_at(0)]))
+    assert (again.turnover.lost, connect.members, orders(builds)) == (("host-2",), (0, 1), ["0 build", "1 build"])
+
+
 def test_the_others_go_on_from_the_beginning_where_nothing_was_kept():
     job = on_hosts(2)
     job.all_step(0, 1)
@@ -506,7 +534,7 @@ def test_the_others_go_on_from_the_beginning_where_nothing_was_kept():
     assert (gone, orders([abandon])) == (cmd.LetGo(1, is_lost=True), ["0 abandon"])
     assert lose(job, 1, 0) == [], "what was seen of a loss that is known"
     assert orders(job.say(0, "abandoned")) == ["0 recall"]
-    *_, again, connect = job.say(0, "recalled", states=[])
+    *_, again, connect, build = job.say(0, "recalled", states=[])
     assert (again.next_step, again.turnover) == (
         0,
         Turnover(lost=("host-1",), steps_again=2, again_from="the beginning"),
@@ -514,7 +542,6 @@ def test_the_others_go_on_from_the_beginning_where_nothing_was_kept():
     assert again.turnover.why == {"host-1": f'{KILLED} (--fault "kill host-1@1s")'}
     assert again.plan.nodes == ("host-0",)
     assert (connect.members, connect.message["gone"]) == ((0,), [1])
-    (build,) = job.say(0, "connected")
     assert build.blob == b""
     assert orders(job.say(0, "built", kept={}, notes=[], seconds=1.0)) == ["0 until 4", "0 checkpoint"]
 
@@ -554,9 +581,8 @@ def test_a_plan_for_each_loss_is_there_before_it_happens():
     assert job.handle(ev.ClockTick(3.0, heard)) == []
     lose(job, 1, 0)
     job.say(0, "abandoned")
-    *_, again, _ = job.say(0, "recalled", states=[])
+    *_, again, _, build = job.say(0, "recalled", states=[])
     assert again.known is planned.known
-    (build,) = job.say(0, "connected")
     assert build.message["schedule"] == planned.builds[0]["schedule"]
 
 
@@ -577,12 +603,11 @@ def test_the_others_go_on_from_the_checkpoint_that_was_kept_last():
     lose(job, 0, 1)
     job.say(1, "abandoned")
     assert orders(job.say(1, "recalled", states=[])) == ["TakeState"]
-    *_, again, _ = job.handle(ev.StateTaken(b"header"))
+    *_, again, _, build = job.handle(ev.StateTaken(b"header"))
     assert (again.next_step, again.turnover) == (
         4,
         Turnover(lost=("host-0",), steps_again=1, again_from="a checkpoint"),
     )
-    (build,) = job.say(1, "connected")
     assert (build.members, build.blob) == ((1,), b"header")
 
 
@@ -604,9 +629,8 @@ def test_the_others_go_back_to_the_last_snapshot_that_all_had_taken():
     lose(job, 2, 0, 1)
     job.all_say("abandoned", (0, 1))
     states = [{"generation": 0, "step": step, "told": held(), "others": [], "is_whole": False} for step in (2, 4)]
-    *_, again, _ = job.all_say("recalled", (0, 1), states=states)
+    again, _, *builds = begun(job.all_say("recalled", (0, 1), states=states))
     assert (again.next_step, again.turnover) == (2, Turnover(lost=("host-2",), steps_again=2, again_from="a snapshot"))
-    builds = job.all_say("connected", (0, 1))
     assert [(each.message["state"]["step"], StateHeader(each.blob).facts["step"]) for each in builds] == [(2, 2)] * 2
 
 
@@ -626,12 +650,11 @@ def test_a_step_that_one_of_those_left_has_ended_counts_if_its_losses_are_known(
     states = [taken | {"step": 2, "is_whole": False}]
     if is_told:  # the other one is within the step
         states.append(taken | {"step": 3, "is_whole": True})
-    *before, again, _ = job.say(1, "recalled", states=states)
+    *before, again, _, first, second = job.say(1, "recalled", states=states)
     assert (again.next_step, again.turnover.again_from) == (step, origin)
     assert [each.step for each in before if isinstance(each, cmd.StepDone)] == ([3] if is_told else [])
     assert again.turnover.steps_again == (0 if is_told else 1)
-    builds = job.all_say("connected", (0, 1))
-    assert [each.message["commits"] for each in builds] == [True, True]
+    assert [each.message["commits"] for each in (first, second)] == [True, True]
 
 
 def play_on_while_a_loss_is_looked_into(job: Job) -> None:
@@ -651,7 +674,7 @@ def test_what_ranks_told_while_all_had_their_say_about_a_loss_counts():
     lose(job, 2, 1)
     job.all_say("abandoned", (0, 1))
     states = [{"generation": 0, "step": 4, "told": held(), "others": [], "is_whole": False}]
-    *_, again, _ = job.all_say("recalled", (0, 1), states=states)
+    again, *_ = begun(job.all_say("recalled", (0, 1), states=states))
     assert (again.next_step, again.turnover) == (4, Turnover(lost=("host-2",), steps_again=0, again_from="a snapshot"))
 
 
@@ -765,7 +788,7 @@ def test_two_losses_at_once_are_told_of_what_came_late_only_once():
     job.all_say("recalled", (0, 1, 2), states=states)
     lose(job, 2, 0, 1)
     job.all_say("abandoned", (0, 1))
-    *_, again, _ = job.all_say("recalled", (0, 1), states=states)
+    again, *_ = begun(job.all_say("recalled", (0, 1), states=states))
     assert (again.next_step, again.turnover.lost, again.turnover.again_from) == (4, ("host-2",), "a snapshot")
     lost = [host for each in job.told if isinstance(each, cmd.Replanned) for host in each.turnover.lost]
     assert lost == ["host-3", "host-2"], "each is told once"
@@ -808,11 +831,11 @@ def test_what_one_rank_has_alone_is_given_to_another_and_lost_only_with_both():
     job.all_say("abandoned", (0, 1))
     kept = {"generation": 0, "step": 1, "told": held()}
     job.say(0, "recalled", states=[kept | {"others": [[2, 1]], "is_whole": False}])
-    *_, again, _ = job.say(1, "recalled", states=[kept | {"others": [], "is_whole": False}])
+    again, *_ = begun(job.say(1, "recalled", states=[kept | {"others": [], "is_whole": False}]))
     assert again.turnover.again_from == "a snapshot"
     lose(job, 0, 1)
     job.say(1, "abandoned")
-    *_, again, _ = job.say(1, "recalled", states=[kept | {"others": [], "is_whole": False}])
+    again, *_ = begun(job.say(1, "recalled", states=[kept | {"others": [], "is_whole": False}]))
     assert (again.next_step, again.turnover.again_from) == (0, "the beginning")
 
 
@@ -827,7 +850,7 @@ def test_who_is_lost_while_the_others_begin_anew_is_missed_too():
     assert orders([abandon]) == ["0 abandon"]
     job.say(0, "abandoned")
     assert orders(job.say(0, "recalled", states=[])) == ["TakeState"]
-    *_, again, connect = job.handle(ev.StateTaken(b"header"))
+    again, connect, _ = begun(job.handle(ev.StateTaken(b"header")))
     assert again.turnover.lost == ("host-1", "pi-9")
     assert connect.members == (0,)
 

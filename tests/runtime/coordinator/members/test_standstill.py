@@ -82,13 +82,12 @@ def gone(job: Job) -> list[Turnover]:
 
 def test_ranks_without_a_plan_go_on_where_they_were_once_another_host_makes_room():
     job = stranded()
-    connect = prepared(job, 3)[-1]
+    *_, connect, first, second, third = prepared(job, 3)
     assert orders([connect]) == ["013 connect"]
     again = next(each for each in job.told if isinstance(each, cmd.Replanned))
     assert (again.next_step, again.turnover) == (2, Turnover(joined=("member 3",)))
     job.workers = (0, 1, 3)
-    builds = job.all_say("connected", job.workers)
-    assert [each.message["state"]["step"] for each in builds] == [2, 2, 2], "from memory"
+    assert [each.message["state"]["step"] for each in (first, second, third)] == [2, 2, 2], "from memory"
     assert "013 until 4" in orders(job.all_say("built", job.workers, kept={}, notes=[], seconds=0.1))
 
 
@@ -168,8 +167,7 @@ def test_a_host_that_does_not_make_enough_room_waits_too_and_the_time_goes_on():
 
 def test_who_is_to_leave_while_all_wait_is_let_go():
     job = stranded()
-    assert orders(job.handle(ev.ReleaseWanted(1))) == ["1 abandon"]
-    assert orders(job.say(1, "abandoned")) == ["1 finish"]
+    assert orders(job.handle(ev.ReleaseWanted(1))) == ["1 abandon", "1 finish"]
     assert orders(job.say(1, "finished", usage=None, staleness={})) == ["Departed"]
     assert gone(job)[-1] == Turnover(left=("member 1",))
     assert "0 finish" in orders(job.handle(ev.ReleaseWanted(0))), "nobody is left to wait"
@@ -209,13 +207,12 @@ def test_those_who_stay_keep_a_checkpoint_before_one_goes_without_whom_there_is_
     assert orders(told_all) == ["012 checkpoint"]
     job.all_say("checkpoint", (1, 2), has_file=False)
     kept = job.say(0, "checkpoint", file("kept"), has_file=True)
-    assert orders(kept) == ["KeepCheckpoint", "2 abandon"]
-    job.say(2, "abandoned")
+    assert orders(kept) == ["KeepCheckpoint", "2 abandon", "2 finish"]
     commands = job.say(2, "finished", usage=None, staleness={})
     assert orders(commands) == ["Departed", "Noted", "01 abandon"]
     assert gone(job) == [Turnover(left=("member 2",))]
     job.all_say("abandoned", (0, 1))
-    assert orders(prepared(job, 3))[-1] == "013 connect"
+    assert orders(prepared(job, 3))[-4:] == ["013 connect", "0 build", "1 build", "3 build"]
 
 
 def test_where_nobody_can_come_a_run_without_a_plan_ends_at_once():

@@ -36,6 +36,15 @@ class Generations:
         Raises:
             ClusterError: two of them cannot be connected, since neither can dial the other.
         """
+        yield from self.call(num_ranks)
+        yield from self._requests.collect(tuple(range(num_ranks)), [], "connected")
+
+    def call(self, num_ranks: int) -> Flow:
+        """As `begin`, but the order to connect goes with the next ones to these ranks, who obey it first.
+
+        Raises:
+            ClusterError: as `begin`.
+        """
         ranks = tuple(range(num_ranks))
         members = [self._membership.member(number) for number in self._membership.ranks[:num_ranks]]
         new = tuple(rank for rank, member in zip(ranks, members, strict=True) if member.address is None)
@@ -55,7 +64,8 @@ class Generations:
             "addresses": [[each.number, *(each.address or ())] for each in dial_order(addressed)],
             "gone": list(self._membership.gone),
         }
-        yield from self._requests.ask(ranks, order, "connected")
+        self._postmortem.ordered("connect")
+        self._requests.say(cmd.Order(ranks, order))
         self._is_connected = True
 
     def sever(self, ranks: tuple[int, ...]) -> Flow:
@@ -89,7 +99,7 @@ class Generations:
                 if not self._is_connected:
                     yield from self.begin(len(self._membership.ranks))
                 yield from self._hand_over.rescue(ranks)
-            yield from self._requests.ask(ranks, {"do": "abandon"}, "abandoned")
-            yield from self._requests.ask(ranks, {"do": "finish", "tag": 0}, "finished")
+            orders = [cmd.Order(ranks, {"do": "abandon"}), cmd.Order(ranks, {"do": "finish", "tag": 0})]
+            yield from self._requests.collect(ranks, orders, "finished")
             self.enlist(tuple(each for rank, each in enumerate(self._membership.ranks) if rank not in ranks))
             self._is_connected = False  # by these numbers

@@ -120,7 +120,7 @@ class Regrouping:
         unused = tuple(range(chosen.world_size, len(self._membership.ranks)))
         self._membership.spare(len(unused))
         yield from self._generations.let_go(unused)
-        yield from self._generations.begin(chosen.world_size)
+        yield from self._generations.call(chosen.world_size)
 
     def _let_leavers_go(self) -> Flow:
         membership = self._membership

@@ -8,6 +8,7 @@ build ──> until .. ──> the last step
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from nfold.core.job import JobSettings, Known, Recipe
@@ -299,7 +300,8 @@ class Succession:
             speeds=self._speeds,
             from_step=from_step,
         )
-        expected_s = planning.expected_s(known, chosen, ready) if self._settings.measure else {}
+        watched = self._settings.measure
+        expected_s = partial(planning.expected_s, known, chosen, ready) if watched else dict[str, float]
         lookahead = self._regrouping.lookahead
         generation_end = GenerationEnd(replanning, self._membership, lookahead)
         reprobing = Reprobing(chosen.nodes, known.cluster, expected_s, self._spacing, from_step)
