@@ -130,7 +130,7 @@ def test_a_state_that_nobody_can_go_on_from_is_dropped(reunion):
 def test_ranks_that_wait_for_no_common_step_play_to_the_last_one_that_any_was_allowed():
     serves = SimpleNamespace(shares=(SimpleNamespace(rank=1),))
     plan: Any = SimpleNamespace(world_size=2, asynchrony=object(), reductions=(serves,))
-    reunion = Reunion(RunSoFar(plan=plan, kept_step=5, last_step=10, steps_per_epoch=100))
+    reunion = Reunion(RunSoFar(plan=plan, kept_step=5, last_step=10, epochs=EpochSteps.even(100)))
     orders = take(reunion, hello(0, stop=26), hello(3, stop=12))
     assert orders[0] == cmd.Send((0, 3), {"do": "until", "step": 26})
     take(reunion, steps(0, 0, *range(10, 26)), steps(3, 1, *range(10, 26)))
