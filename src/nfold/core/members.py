@@ -84,13 +84,16 @@ class SpeedShift:
     """Than when the run began; below 1: faster."""
     is_correction: bool = False
     """It is not the node that has changed: training shows what was measured for a moment before."""
+    is_waited_for: bool = False
+    """It computes about as fast as was planned with, and is done last: other shares win."""
 
     @property
     def told(self) -> str:
         """What has become of the node."""
-        if abs(self.times_slower - 1) < _UNCHANGED:
-            again = "computes as fast as at the start again"
-            return "takes another time beside its chunks than was predicted" if self.is_correction else again
+        if self.is_waited_for:
+            return "computes about as fast as was planned, and others wait for it"
+        if abs(self.times_slower - 1) < _UNCHANGED and not self.is_correction:
+            return "computes as fast as at the start again"
         when = "was measured at the start" if self.is_correction else "at the start"
         slower, faster = f"{self.times_slower:.1f} times slower", f"{1 / self.times_slower:.1f} times faster"
         return f"computes {slower if self.times_slower > 1 else faster} than {when}"

@@ -54,6 +54,14 @@ def test_less_is_enough_where_all_speeds_were_seen_in_training():
     assert [by_speed.count(rank) for rank in range(4)] == [9, 8, 8, 7]
 
 
+def test_bookkeeping_alone_is_enough_where_all_speeds_were_seen_in_training():
+    alike = question((1.0, 1.0, 1.0, 1.0), 16, may_rest=frozenset({"n0", "n1", "n2", "n3"}))
+    chunk_s = sum(alike.profiles[1].whole_s(alike.batch_size / 16))
+    busy = tuple(replace(node, step_cpu_s=2.5 * chunk_s * (node.name == "n3")) for node in alike.cluster.nodes)
+    _, by_speed = dealt_chunks(replace(alike, cluster=Cluster(nodes=busy)), updated=0.0)
+    assert [by_speed.count(rank) for rank in range(4)] == [5, 5, 4, 2]
+
+
 def test_what_a_step_takes_beside_chunks_counts():
     unlike = question((4.0, 2.0, 1.0, 1.0), 16)
     chunk_s = sum(unlike.profiles[1].whole_s(unlike.batch_size / 16))

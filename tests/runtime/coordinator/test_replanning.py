@@ -145,6 +145,14 @@ def test_speeds_that_no_plan_wins_from_are_told_and_kept():
     assert plan_of(watch.known) == a_plan(2), "whoever comes is planned with what is known by then"
 
 
+def test_who_is_as_fast_as_was_planned_is_told_only_where_a_plan_follows():
+    late = replace(SLOW, is_waited_for=True)
+    watch = replanning(Planner(taking(ALONE, 0.95)), speeds=Speeds(late))
+    assert (watch.take([STEP], 7), watch.shifts) == ([], ())
+    watch = replanning(Planner(taking(ALONE, 0.5)), speeds=Speeds(late))
+    assert (len(watch.take([STEP], 7)), watch.shifts) == (1, (late,))
+
+
 def test_links_and_speeds_are_known_together():
     watch = replanning(Planner(taking(ALONE, 0.95)), speeds=Speeds(SLOW))
     links = replace(cluster(), nodes=tuple(replace(node, site="there") for node in cluster().nodes))

@@ -86,6 +86,24 @@ def test_after_each_time_it_takes_twice_as_long():
         assert wanted((8, 8), (1.0, 0.5), 400, watch=watch)[0] == FIVE_BLOCKS * 2**nth - 1
 
 
+def test_few_long_blocks_are_enough():
+    watch = BetterShares()
+    watch.begin((8, 8))
+    for _ in range(5):
+        watch.back_off()
+    steps = [bool(watch.take(10.0, (RankTimes(4.0, 0.0, 0.0), RankTimes(8.0, 0.0, 0.0)))) for _ in range(24)]
+    assert steps.index(True) == FIVE_BLOCKS - 1, "that is 200 s"
+
+
+def test_what_has_been_quiet_for_long_may_change_sooner():
+    watch = BetterShares()
+    watch.begin((8, 8))
+    watch.back_off()
+    assert wanted((8, 8), (1.0, 1.0), 10 * 2 * FIVE_BLOCKS, watch=watch) == []
+    watch.begin((8, 8))
+    assert wanted((8, 8), (1.0, 0.5), watch=watch) == [FIVE_BLOCKS - 1]
+
+
 def test_time_beside_chunks_is_told_apart():
     watch = BetterShares()
     watch.begin((4, 4))

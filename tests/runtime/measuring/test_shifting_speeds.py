@@ -13,16 +13,16 @@ from nfold.runtime.control import commands as cmd
 from nfold.runtime.measuring.shifting_speeds import ShiftingSpeeds
 
 CLUSTER = Cluster(nodes=tuple(replace(cluster().nodes[0], name=name, speed=0.5) for name in "ab"))
-PLAN = replace(a_plan(2), nodes=("a", "b"), loads_s=(0.1, 0.1))
+PLAN = replace(a_plan(2), nodes=("a", "b"), loads_s=(0.1, 0.1), batch_size=24)
 GAUGE = {"do": "gauge"}
 
 
-def done(*computed_s: float, samples: int = PLAN.batch_size, **fields: float) -> cmd.StepDone:
-    nothing = dict.fromkeys(["input_s", "update_s", "communication_s", "other_s"], 0.0) | fields
+def done(*computed_s: float, samples: int = 100, beside_s=(0.0, 0.0), **fields: float) -> cmd.StepDone:
+    nothing = dict.fromkeys(["input_s", "update_s", "communication_s"], 0.0) | fields
     parts = tuple(
         StepParts(
             step=0, rank=rank, step_s=1.0, forward_s=seconds / 2, backward_s=seconds / 2, sent_bytes=0,
-            samples=samples if rank == 0 else 0, **nothing,
+            samples=samples if rank == 0 else 0, other_s=beside_s[rank], **nothing,
         )
         for rank, seconds in enumerate(computed_s)
     )  # fmt: skip
@@ -30,10 +30,11 @@ def done(*computed_s: float, samples: int = PLAN.batch_size, **fields: float) ->
 
 
 def dealt(*counts: int) -> Plan:
-    """A plan of so many chunks for each rank, a hundredth of a second each on these nodes."""
+    """A plan of so many chunks for each rank, of two samples and a hundredth of a second each on these nodes."""
     owners = tuple(rank for rank, count in enumerate(counts) for _ in range(count))
     placement = replace(PLAN.placement, num_chunks=sum(counts), owners={"A": owners})
-    return replace(PLAN, chunks=sum(counts), placement=placement, loads_s=tuple(0.01 * count for count in counts))
+    loads_s = tuple(0.01 * count for count in counts)
+    return replace(PLAN, chunks=sum(counts), batch_size=2 * sum(counts), placement=placement, loads_s=loads_s)
 
 
 def watched(plan=PLAN, now=CLUSTER) -> ShiftingSpeeds:
@@ -87,12 +88,12 @@ def test_nodes_that_are_as_unlike_as_was_measured_are_not_corrected():
 
 def test_what_was_measured_a_quarter_wrong_is_put_right_where_other_shares_win():
     speeds = watched(dealt(8, 8))
-    (wrong,) = play(speeds, 40, 0.8, 1.0, update_s=0.01, other_s=0.05)
+    (wrong,) = play(speeds, 40, 0.8, 1.0, update_s=0.01, beside_s=(0.05, 0.05))
     assert (wrong.node, wrong.told) == ("b", "computes 1.2 times slower than was measured at the start")
     now = speeds.in_cluster(CLUSTER)
     assert now.node("a").speed == pytest.approx(1.25 * now.node("b").speed)
     assert [node.step_cpu_s for node in now.nodes] == pytest.approx([0.005, 0.005]), "all take ten times as long"
-    assert play(speeds, 200, 0.8, 1.0, update_s=0.01, other_s=0.05) == [], "no plan has followed"
+    assert play(speeds, 200, 0.8, 1.0, update_s=0.01, beside_s=(0.05, 0.05)) == [], "no plan has followed"
 
 
 def test_a_little_slower_is_enough_where_other_shares_win():
@@ -102,6 +103,47 @@ def test_a_little_slower_is_enough_where_other_shares_win():
     assert (slow.node, slow.told) == ("b", "computes 1.2 times slower than at the start")
     speeds.begin(dealt(11, 9), speeds.in_cluster(CLUSTER))
     assert play(speeds, 40, 0.88, 0.864) == [], "as it was planned"
+
+
+def test_chunks_of_unlike_sizes_are_no_reason_for_other_shares():
+    uneven = replace(dealt(2, 2), batch_size=6, loads_s=(0.02, 0.01))  # chunks of 2, 2, 1 and 1 samples
+    assert play(watched(uneven), 60, 0.4, 0.2, beside_s=(0.01, 0.01)) == []
+
+
+def test_who_is_busy_beside_its_chunks_is_not_called_slow():
+    speeds = watched(dealt(8, 8))
+    play(speeds, 40, 0.5, 0.5)
+    (busy,) = play(speeds, 60, 0.5, 0.5, beside_s=(0.05, 0.3))
+    assert (busy.node, busy.told) == ("b", "computes about as fast as was planned, and others wait for it")
+
+
+def test_a_slower_node_that_no_plan_follows_is_told_once():
+    speeds = watched(dealt(8, 8))
+    play(speeds, 40, 0.5, 0.5)
+    assert [shift.node for shift in play(speeds, 400, 0.5, 0.9)] == ["b"]
+
+
+def test_who_comes_again_is_as_fast_as_it_is_measured_then():
+    speeds = watched(dealt(8, 8))
+    play(speeds, 40, 0.8, 0.8)
+    (slow,) = play(speeds, 20, 0.8, 3.2)
+    assert slow.node == "b"
+    speeds.begin(replace(PLAN, nodes=("a",), loads_s=(0.16,), workers=1), Cluster(nodes=CLUSTER.nodes[:1]))
+    speeds.begin(dealt(8, 8), CLUSTER)
+    assert speeds.seen == ("a",)
+    assert play(speeds, 80, 0.8, 0.8) == []
+    assert speeds.in_cluster(CLUSTER) == CLUSTER
+
+
+def test_a_plan_that_is_kept_is_compared_with_the_speeds_that_it_was_made_for():
+    plan = dealt(1, 1)
+    speeds = watched(plan)
+    play(speeds, 40, 0.2, 0.2)
+    assert [shift.node for shift in play(speeds, 40, 0.2, 0.36)] == ["b"]
+    slower = speeds.in_cluster(CLUSTER)
+    speeds.begin(plan, slower)  # a newcomer has gone before the next generation began
+    assert play(speeds, 200, 0.2, 0.36) == []
+    assert speeds.in_cluster(slower) == slower
 
 
 def test_parts_of_a_model_are_not_compared_with_each_other():

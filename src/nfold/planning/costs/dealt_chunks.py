@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from nfold.planning.costs.machines import paces_of
+from nfold.planning.costs.machines import all_paces, paces_of
 from nfold.planning.inputs.chunk_counts import share_chunks
 from nfold.planning.inputs.facts import Facts
 from nfold.planning.reductions.data_parallel import even_owners
@@ -28,14 +28,15 @@ def dealt_chunks(facts: Facts, updated: float) -> Iterator[tuple[int, ...]]:
     even = even_owners(chunks, facts.workers)
     yield even
     threads = facts.threads(facts.workers)
-    paces = () if facts.chunk_shares else paces_of(facts, threads, chunks)
+    least = tuple(int(name not in facts.may_rest) for name in facts.nodes[: facts.workers])
+    are_seen = not any(least)
+    paces = () if facts.chunk_shares else (all_paces if are_seen else paces_of)(facts, threads, chunks)
     if not paces:
         return
     chunk_s = sum(facts.profiles[threads[0]].whole_s(facts.batch_size / chunks)) or 1.0
     chunks_s = tuple(pace * chunk_s for pace in paces)
     beside_s = _beside_chunks_s(facts, threads, updated)
-    least = tuple(int(name not in facts.may_rest) for name in facts.nodes[: facts.workers])
-    gain = LEAST_GAIN if any(least) else LEAST_GAIN_SEEN
+    gain = LEAST_GAIN_SEEN if are_seen else LEAST_GAIN
     counts = share_chunks(chunks, chunks_s, least, beside_s)
     by_speed = tuple(worker for worker, count in enumerate(counts) for _ in range(count))
     if _slowest_s(by_speed, chunks_s, beside_s) < (1 - gain) * _slowest_s(even, chunks_s, beside_s):

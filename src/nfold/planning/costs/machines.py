@@ -107,22 +107,30 @@ def slowness_of(nodes: Sequence[Node], threads: Sequence[int]) -> list[float]:
 
 
 def paces_of(facts: Facts, threads: tuple[int, ...], chunks: int) -> tuple[float, ...]:
+    """Return what `all_paces` does; nothing where all are about as fast, so that orders of cells do not hang on chance.
+
+    Args:
+        facts: about the machines.
+        threads: of each rank.
+        chunks: of a batch.
+    """
+    paces = all_paces(facts, threads, chunks)
+    return paces if max(paces) > ABOUT_AS_FAST * min(paces) else ()
+
+
+def all_paces(facts: Facts, threads: tuple[int, ...], chunks: int) -> tuple[float, ...]:
     """Return how much longer each rank computes a chunk than the profile of the first rank's threads says.
 
     Args:
         facts: about the machines.
         threads: of each rank.
         chunks: of a batch.
-
-    Returns:
-        One for each rank; nothing where all are about as fast, so that the orders of their cells do not hang on chance.
     """
     slower = slowness_of([facts.cluster.node(name) for name in facts.nodes[: len(threads)]], threads)
     whole_s = {count: sum(facts.profiles[count].whole_s(facts.batch_size / chunks)) for count in set(threads)}
-    paces = tuple(
+    return tuple(
         pace * whole_s[count] / (whole_s[threads[0]] or 1.0) for pace, count in zip(slower, threads, strict=True)
     )
-    return paces if max(paces) > ABOUT_AS_FAST * min(paces) else ()
 
 
 def teams(machines: tuple[Machine, ...]) -> Iterator[tuple[Machine, ...]]:

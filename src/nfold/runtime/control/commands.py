@@ -172,6 +172,8 @@ class PlanAside:
     """Of stayers and newcomers; empty: all share one."""
     are_stranded: bool = False
     """Whether there is no plan for those who stay alone."""
+    version: int = 0
+    """Of what is known of links and speeds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,6 +158,8 @@ class PlannedAside:
     stayers: tuple[int, ...]
     """As it was asked for."""
     newcomers: tuple[int, ...]
+    version: int = 0
+    """Of the links and speeds that it was asked with."""
     members: tuple[int, ...] = ()
     """Of the next generation, by rank, as far as the plan has work for them; empty: there is none to follow."""
     known: Known | None = None

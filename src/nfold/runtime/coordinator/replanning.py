@@ -105,11 +105,13 @@ class Replanning:
     def _shifted(self, shifts: Sequence[SpeedShift], num_left: int) -> list[cmd.Command]:
         if not shifts:
             return []
-        self._shifts |= {shift.node: shift for shift in shifts}
         self.known = replace(self.known, cluster=self._speeds.in_cluster(self.known.cluster))
-        if followed := self._follow("these speeds", num_left, self._plan_for_all):
+        followed = self._follow("these speeds", num_left, self._plan_for_all)
+        lasting = [shift for shift in shifts if followed or not shift.is_waited_for]
+        self._shifts |= {shift.node: shift for shift in lasting}
+        if followed or not lasting:
             return followed
-        told = "; ".join(f"{shift.node} {shift.told}" for shift in shifts)
+        told = "; ".join(f"{shift.node} {shift.told}" for shift in lasting)
         return [cmd.Noted(f"{told}: no other plan wins what changing to it would cost")]
 
     @property

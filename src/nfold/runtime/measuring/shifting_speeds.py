@@ -20,6 +20,7 @@ from nfold.core.cluster import Cluster, Node
 from nfold.core.members import SpeedShift
 from nfold.core.plan import Plan
 from nfold.core.trace import StepParts
+from nfold.planning.costs.machines import slowness_of
 from nfold.planning.inputs.facts import ABOUT_AS_FAST
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.measuring.better_shares import BetterShares, RankTimes
@@ -60,6 +61,8 @@ class ShiftingSpeeds:
         self._shares = BetterShares()
         self._sharing: tuple[int, ...] = ()
         """Ranks that have chunks; empty: shares are no matter of speed."""
+        self._chunk_sizes: tuple[float, ...] = ()
+        """Of their chunks; see `RankTimes`."""
         self._bookkeeping_s: dict[str, float] = {}
         """Of a rank on each node in a step, as it was seen."""
 
@@ -70,12 +73,14 @@ class ShiftingSpeeds:
             plan: of the generation.
             cluster: with the speeds that it was planned with.
         """
-        self._plan, self._asked, self._suspects = plan, set(), {}
+        is_kept, self._plan = plan == self._plan, plan
+        self._asked, self._suspects = set(), {}
         self._speeds = {name: cluster.node(name).speed for name in dict.fromkeys(plan.nodes)}
-        self._works = dict.fromkeys(self._speeds, 0.0)
+        self._forget_gone()
+        if not is_kept:  # else its loads are still those of the speeds that it was planned with
+            self._works = self._works_of(plan)
         for rank, name in enumerate(plan.nodes):
             self._at_first.setdefault(name, self._speeds[name])
-            self._works[name] += plan.loads_s[rank] * self._speeds[name]
             kind = (plan.strategy, plan.threads[rank])
             if self._kinds.get(name) != kind or name not in self._changes:
                 self._kinds[name], self._changes[name], self._is_compared = kind, LastingChange(), False
@@ -84,7 +89,32 @@ class ShiftingSpeeds:
         is_dealt = not (plan.placement.is_cut or plan.splits or plan.chunk_shares)
         self._sharing = tuple(rank for rank, seconds in enumerate(plan.loads_s) if is_dealt and seconds > 0)
         owners = next(iter(plan.placement.owners.values()))
-        self._shares.begin([owners.count(rank) for rank in self._sharing])
+        counts = [owners.count(rank) for rank in self._sharing]
+        if not is_kept:
+            self._chunk_sizes = self._chunk_sizes_of(plan, cluster, counts)
+        self._shares.begin(counts)
+
+    def _forget_gone(self) -> None:
+        """Keep nothing of nodes that have gone but what they were at first: who comes again is measured anew."""
+        for known in (self._kinds, self._changes, self._gauges, self._gauged_s, self._bookkeeping_s):
+            for name in known.keys() - self._speeds.keys():
+                del known[name]
+
+    def _works_of(self, plan: Plan) -> dict[str, float]:
+        works = dict.fromkeys(self._speeds, 0.0)
+        for rank, name in enumerate(plan.nodes):
+            works[name] += plan.loads_s[rank] * self._speeds[name]
+        return works
+
+    def _chunk_sizes_of(self, plan: Plan, cluster: Cluster, counts: Sequence[int]) -> tuple[float, ...]:
+        """Return how much longer a chunk of each rank takes than chunks do on average, if all ranks were as fast."""
+        is_even = plan.batch_size % plan.chunks == 0 and plan.batch_size >= 2 * plan.chunks
+        if len(counts) < 2 or is_even or len({plan.threads[rank] for rank in self._sharing}) > 1:
+            return (1.0,) * len(counts)
+        slower = slowness_of([cluster.node(name) for name in plan.nodes], plan.threads)
+        bare_s = [plan.loads_s[rank] / slower[rank] for rank in self._sharing]
+        chunk_s = sum(bare_s) / sum(counts)
+        return tuple(each_s / count / chunk_s for each_s, count in zip(bare_s, counts, strict=True))
 
     def look(self, done: cmd.StepDone) -> tuple[SpeedShift, ...]:
         """Take in a step; return whose speed has changed for good.
@@ -119,8 +149,8 @@ class ShiftingSpeeds:
         """Take in a step; if other shares would win, let all nodes be as fast as they are seen to be, and return whose
         speed that changes most."""
         assert self._plan is not None, "it is looked at"
-        own = [parts[rank] for rank in self._sharing]
-        ranks = [RankTimes(part.compute_s, part.input_s + part.update_s, part.other_s) for part in own]
+        own = zip(map(parts.__getitem__, self._sharing), self._chunk_sizes, strict=True)
+        ranks = [RankTimes(part.compute_s, part.input_s + part.update_s, part.other_s, size) for part, size in own]
         if not all(rank.chunks_s > 0 for rank in ranks) or not (typical := self._shares.take(step_s, ranks)):
             return ()
         by_node: dict[str, list[RankTimes]] = {}
@@ -133,10 +163,12 @@ class ShiftingSpeeds:
             name: fmean(seen.bookkeeping_s for seen in each) / self._typical for name, each in by_node.items()
         }
         far = [name for name, factor in slower.items() if not 1 / ABOUT_AS_FAST <= factor <= ABOUT_AS_FAST]
-        told = far or [max(slower, key=lambda name: abs(log(slower[name])))]
         shifts = {name: self._shown(name, self._speeds[name] / factor) for name, factor in slower.items()}
         self._is_compared = True
-        return tuple(shifts[name] for name in told)
+        if far:
+            return tuple(shifts[name] for name in far)
+        last = max(by_node, key=lambda name: max(seen.busy_s for seen in by_node[name]))
+        return (replace(shifts[last], is_waited_for=True),)
 
     def _compared(self) -> tuple[SpeedShift, ...]:
         """Compare each node with its own speed once all of them are known; return whose was measured wrong."""

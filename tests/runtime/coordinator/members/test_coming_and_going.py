@@ -14,6 +14,7 @@ from nfold.core.job import JobSettings
 from nfold.core.members import Turnover
 from nfold.core.options.host_range import HostRange
 from nfold.core.profile import Pace
+from nfold.core.trace import StepParts
 from nfold.errors import WorkerLost
 from nfold.runtime.checkpoint.state_file import StateHeader
 from nfold.runtime.control import commands as cmd
@@ -585,6 +586,28 @@ def test_a_plan_for_each_loss_is_there_before_it_happens():
     *_, again, _, build = job.say(0, "recalled", states=[])
     assert again.known is planned.known
     assert build.message["schedule"] == planned.builds[0]["schedule"]
+
+
+def test_a_plan_for_a_loss_is_made_anew_where_a_speed_has_changed_meanwhile():
+    job = hosted(3, checkpoint_every=10**6)
+    job.ready = CHUNKED | {"epochs": 1000}
+    job.until_training()
+    plan = job.planned.plan
+    heard = dict.fromkeys(range(3), 1e9)
+    (asked,) = job.handle(ev.ClockTick(1.0, heard))
+    nothing = dict.fromkeys(["input_s", "forward_s", "update_s", "communication_s", "other_s"], 0.0)
+    for step in range(80):
+        for rank, load_s in enumerate(plan.loads_s):
+            slower = 1.8 if rank == 2 and step >= 40 else 1.0
+            parts = StepParts(
+                step=step, rank=rank, step_s=1.0, backward_s=slower * load_s, sent_bytes=0,
+                samples=plan.batch_size if rank == 0 else 0, **nothing,
+            )  # fmt: skip
+            job.steps(rank, step, parts=parts.to_row())
+    job.handle(plan_aside(asked))
+    (again,) = job.handle(ev.ClockTick(2.0, heard))
+    assert again.stayers == asked.stayers
+    assert again.known.cluster.node("host-2").speed < asked.known.cluster.node("host-2").speed
 
 
 def test_who_leaves_does_so_at_once_where_its_loss_was_planned_for():

@@ -53,6 +53,8 @@ class Lookahead:
         self._asked: set[_Question] = set()
         self._without: dict[_Question, ev.PlannedAside] = {}
         """Plans for those who would be left if somebody left, or was lost."""
+        self._version = 0
+        """Of links and speeds: a plan that was asked for before they changed is not kept for a loss."""
         self._refused: set[_Question] = set()
         """Who would be there next, and would have no plan either."""
         self._planned: ev.PlannedAside | None = None
@@ -79,7 +81,7 @@ class Lookahead:
         """Take in links and speeds as they are by now."""
         if self._known is not None:
             self._known = replace(self._known, cluster=cluster)
-            self._without = {}
+            self._without, self._version = {}, self._version + 1
             self._note(cluster.nodes)
 
     @property
@@ -164,7 +166,7 @@ class Lookahead:
         if question not in self._asked:
             return []  # by an earlier generation
         self._asked.discard(question)
-        if not found.newcomers:
+        if not found.newcomers and found.version == self._version:
             self._without[question] = found
         if question != self._target or not self._is_wanted:
             return self.advance()
@@ -247,6 +249,7 @@ class Lookahead:
                 newcomers=newcomers,
                 hosts=tuple(hosts) if self._settings.nodes else (),
                 are_stranded=self.is_stranded,
+                version=self._version,
             )
         ]
 

@@ -176,7 +176,7 @@ def _followed(
 
 
 def _nothing(asked: cmd.PlanAside) -> ev.PlannedAside:
-    return ev.PlannedAside(stayers=asked.stayers, newcomers=asked.newcomers)
+    return ev.PlannedAside(stayers=asked.stayers, newcomers=asked.newcomers, version=asked.version)
 
 
 def _alone(asked: cmd.PlanAside) -> Known:
