@@ -159,6 +159,7 @@ class Rank:
         process, begin_s = self._process, self._process.clock()
         checkpoint = self._state_handing.checkpoint(order, header)
         self._next_step = checkpoint.step if checkpoint else 0
+        process.orders.begin_generation(self._next_step)
         self._kept_from = self._next_step + WARM_UP_STEPS
         self._last_step, self._commits = order["total_steps"], order["commits"]
         plan = codec.decode(Plan, order["plan"])
