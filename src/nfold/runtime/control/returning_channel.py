@@ -118,7 +118,7 @@ class ReturningChannel:
         """
         with self._lock:
             self._generation += 1
-            before = [(*when, _until(message, first_step)) for *when, message in self._told]
+            before = [(told_s, number, _until(message, first_step)) for told_s, number, message in self._told]
             self._told = deque(each for each in before if each[-1]["steps"])
 
     def busy(self) -> contextlib.AbstractContextManager[None]:

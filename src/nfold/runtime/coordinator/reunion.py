@@ -68,7 +68,7 @@ class Reunion:
         """By rank, once all are there."""
         self._progress: Progress | None = None
         self._stop = 0
-        """Steps that all have played then."""
+        """Steps that all have played then. What is told of later ones is of a time from which they have gone back."""
         self._steps: list[cmd.StepDone] = []
         self._early: list[ev.Said] = []
         """What was told of steps before all were there."""
@@ -145,8 +145,8 @@ class Reunion:
         if self._progress is None or said.member not in self._members:
             return []
         for news in self._progress.take(ev.Received(self._members.index(said.member), said.message, said.file)):
-            if isinstance(news, cmd.StepDone) and news.step < self._stop:  # later ones are of a time that was gone back from
-                self._steps.append(news)
+            if isinstance(news, cmd.StepDone):
+                self._steps += [news] if news.step < self._stop else []
             elif isinstance(news, cmd.KeepCheckpoint):
                 self.result = Kept(news.step, news.file, tuple(self._steps))
             elif isinstance(news, cmd.Unkept):

@@ -114,6 +114,8 @@ class Membership:
         self._counts_on_returning = False
         """Whether ranks ever went on although they were too few, since such a host was to come."""
         self._nodes: dict[int, Node] = {}
+        self._started: dict[int, str] = {}
+        """Members that have not said hello, and on which host they were started."""
         self.histories = Histories()
         self.ranks: tuple[int, ...] = ()
         self.generation: Generation | None = None
@@ -167,7 +169,7 @@ class Membership:
         if self.generation is None or self.fixed or not self.awaited:
             return Decision.GO_ON
         if self.leavers:
-            can_shrink = len(self.next_ranks) >= self._fewest and not self._indispensable.keys() & set(self.leavers)
+            can_shrink = len(self.next_ranks) >= self._bound and not self._indispensable.keys() & set(self.leavers)
             return Decision.SHRINK if can_shrink else Decision.STOP
         return Decision.GROW if self.newcomers else Decision.GO_ON
 
@@ -185,7 +187,8 @@ class Membership:
     @property
     def others_can_come(self) -> bool:
         """Whether ranks that are too few may wait for others."""
-        return self._waits or bool(self._returning)
+        is_under_way = self._counts_on_returning and bool(self.coming or self._started)
+        return self._waits or bool(self._returning) or is_under_way
 
     @property
     def awaited(self) -> frozenset[int]:
@@ -222,14 +225,20 @@ class Membership:
         """The members that have left or are about to, and that will never have a rank again."""
         return tuple(sorted(self._left | self._finished | self._failed))
 
+    @property
+    def _bound(self) -> int:
+        """The fewest ranks that may go on, if only to wait for others."""
+        return 1 if self._returning else self._fewest
+
     def settle(self, number: int, node: Node, why: str, launched_at: float | None) -> None:
         """Note on which host a member was started that came after the job began; see `Histories.came`."""
-        self._nodes[number] = node
+        self._nodes[number], self._started[number] = node, node.name
         self.histories.came(node.name, why, launched_at)
 
     def miss(self, host: str) -> None:
         """Note that a host does not come again, if anybody has thought so."""
         self._returning.discard(host)
+        self._started = {number: where for number, where in self._started.items() if where != host}
 
     def node(self, number: int) -> Node | None:
         """Return the host of a member that was started on one which came later; None: of all others."""
@@ -299,7 +308,7 @@ class Membership:
     def can_lose(self, numbers: Collection[int]) -> bool:
         """Whether enough ranks are left without these members, and without those that have finished or are to."""
         staying = set(self.ranks) - self._finished - self._dismissed - set(numbers)
-        return not self.fixed and len(staying) >= (1 if self._returning else self._fewest)
+        return not self.fixed and len(staying) >= self._bound
 
     def lose(self, numbers: Collection[int]) -> None:
         """Take the ranks of members that are lost, have finished or were told to; what others saw is no failure."""
@@ -357,3 +366,4 @@ class Membership:
         if member.number in self._members:
             raise InternalError(f"member {member.number} came twice: a number is given once")
         self._members[member.number] = member
+        self._started.pop(member.number, None)
