@@ -148,6 +148,41 @@ def test_the_run_ends_at_once_where_the_host_is_lost_too():
     assert failed(lose(trained(), comes_again=False))
 
 
+def given_up(job: Job, how: str) -> list[cmd.Command]:
+    """Let the second rank be given up while its process runs."""
+    if how == "apart":
+        job.fail(0, "PeerLost: reset", kind="PeerLost", is_echo=True, doing="until", peer=1)
+        return job.fail(1, "PeerLost: reset", kind="PeerLost", is_echo=True, doing="until", peer=0)
+    for second in range(100, 200):
+        job.handle(ev.ClockTick(float(second), {0: float(second), 1: 100.0}, frozenset({0, 1})))
+        if job.coordinator._postmortem.open:
+            break
+    return job.handle(ev.TimedOut())
+
+
+@pytest.mark.parametrize("how", ["silent", "apart"])
+def test_a_host_whose_rank_is_given_up_is_waited_for_as_one_whose_rank_was_killed(how):
+    job = trained()
+    job.handle(ev.ClockTick(99.0, {}, frozenset({0, 1})))
+    assert orders(given_up(job, how)) == ["LetGo", "0 abandon"]
+    job.handle(ev.Left(1, KILLED))  # by its agent, which begins another one
+    job.say(0, "abandoned")
+    job.say(0, "recalled", states=[])
+    job.handle(ev.StateTaken(b"header"))
+    job.say(0, "connected")
+    assert orders(job.say(0, "built", kept={}, notes=[], seconds=0.1)) == [], "nobody trains"
+    (waits,) = told(job.handle(ev.ClockTick(200.0, {})))
+    assert waits.endswith("60.0 s at most: host-1 comes again")
+
+
+@pytest.mark.parametrize("gone", [ev.HostGone("host-1"), ev.ClockTick(99.5, {}, frozenset({0}))], ids=["ended", "tired"])
+def test_a_host_that_does_not_come_again_is_not_waited_for(gone):
+    job = trained()
+    job.handle(ev.ClockTick(99.0, {}, frozenset({0, 1})))
+    job.handle(gone)
+    assert failed(given_up(job, "apart"))
+
+
 def test_those_without_a_plan_wait_for_it_too(monkeypatch):
     def none(self: JobPlanning, *given: Any) -> Any:
         raise PlanError("it does not fit")
