@@ -175,7 +175,7 @@ def test_a_host_whose_rank_is_given_up_is_waited_for_as_one_whose_rank_was_kille
     assert waits.endswith("60.0 s at most: host-1 comes again")
 
 
-@pytest.mark.parametrize("gone", [ev.HostGone("host-1"), ev.ClockTick(99.5, {}, frozenset({0}))], ids=["ended", "tired"])
+@pytest.mark.parametrize("gone", [ev.HostGone("host-1"), ev.ClockTick(99.5, {}, frozenset({0}))], ids=str)
 def test_a_host_that_does_not_come_again_is_not_waited_for(gone):
     job = trained()
     job.handle(ev.ClockTick(99.0, {}, frozenset({0, 1})))
