@@ -225,7 +225,7 @@ class Job:
                 told = {"ticket": each.message["ticket"], "found": found, "failed": ""}
                 left += [then for member in each.members for then in self.say(member, "beside", **told)]
             elif what == "warm":
-                left += self.say(each.members[0], "built", kept={}, notes=[], seconds=1.0)
+                left += self.say(each.members[0], "warmed", number=each.message["number"])
             elif what == "pace":
                 left += self.say(each.members[0], "paced", pace=PACE)
             else:

@@ -58,7 +58,7 @@ MOST_LOOKS = 25
 """So often that is waited for again where all that was seen is an echo, and the others could go on without its cause:
 how a process has ended its host may say late."""
 
-BESIDE = frozenset({"paced", "built"})
+BESIDE = frozenset({"beside", "warmed"})
 """What members without a rank do beside the steps of others, before they have one."""
 NO_CHECKPOINTS = "the run keeps no checkpoints, so nobody can go on from its state with other members"
 DATA_LIVE_HERE = "each rank trains on the samples that live on its node, and who leaves would take them along"
@@ -152,7 +152,7 @@ class Coordinator:
         if kind == "alive":
             self._cuts.hear(said.member, dict(said.message["silent_s"]))
             return []
-        if kind == "beside" or (rank is None and kind in BESIDE):
+        if kind in BESIDE or (rank is None and kind == "paced"):
             return self._turn(self._lookahead.hear(said.member, said.message))
         if rank is None:
             return self._turn(self._admission.hear(said))

@@ -156,6 +156,10 @@ class Rank:
     # Building
 
     def _do_build(self, order: Message, header: bytes) -> None:
+        self._process.channel.send(self.build(order, header))
+
+    def build(self, order: Message, header: bytes) -> Message:
+        """Build what an order says; return what the coordinator is told of it."""
         process, begin_s = self._process, self._process.clock()
         checkpoint = self._state_handing.checkpoint(order, header)
         self._next_step = checkpoint.step if checkpoint else 0
@@ -192,7 +196,7 @@ class Rank:
         given: Message = {"state_bytes": num_bytes} if num_bytes else {}
         if is_anew and isinstance(self._replica, Replica):
             given["model_s"] = self._replica.model_s
-        process.channel.send({"is": "built", **given, **told, "seconds": self._built_s - begin_s})
+        return {"is": "built", **given, **told, "seconds": self._built_s - begin_s}
 
     def _build(
         self,

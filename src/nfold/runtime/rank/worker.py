@@ -310,15 +310,14 @@ class Worker:
 
     def _do_warm(self, order: Message) -> None:
         """Build a rank of the next generation, which takes its state once the others have stopped."""
-        if not self._process.owns_process:  # threads that train share torch with this one
-            self._channel.send({"is": "built"})
-            return
-        rank = Rank(self._process, alone(order["rank"], order["world_size"]), "")
-        try:
-            rank.obey({**order, "do": "build"}, b"")
-            rank.keep_new()
-        finally:
-            rank.close()
+        if self._process.owns_process:  # threads that train share torch with this one
+            rank = Rank(self._process, alone(order["rank"], order["world_size"]), "")
+            try:
+                rank.build(order, b"")
+                rank.keep_new()
+            finally:
+                rank.close()
+        self._channel.send({"is": "warmed", "number": order["number"]})
 
     # Ending
 

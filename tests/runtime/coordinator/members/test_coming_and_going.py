@@ -74,7 +74,8 @@ def test_a_member_that_comes_while_others_train_gets_ready_beside_them():
     assert orders(job.all_step(1)) == ["StepDone"], "the others train on"
     (warm,) = job.handle(plan_aside(plan))
     assert (warm.members, warm.message["do"], warm.message["rank"]) == ((2,), "warm", 2)
-    assert orders(job.say(2, "built", kept={}, notes=[], seconds=1.0)) == ["01 hold"], "nobody waits from now on"
+    assert job.say(2, "warmed", number=warm.message["number"] - 1) == [], "it is what an earlier plan asked for"
+    assert orders(job.say(2, "warmed", number=warm.message["number"])) == ["01 hold"], "nobody waits from now on"
 
 
 def test_a_member_that_some_rank_cannot_be_connected_to_is_not_let_in():

@@ -1,13 +1,16 @@
 """Whole runs whose members come and go while they train, with the real coordinator: threads, then processes."""
 
 import random
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from elastic import CHUNKS, SCRIPT, Elastic
 from harness import difference, plain_loop
-from nets import program
+from nets import NUM_SAMPLES, images, program
+from torch.utils.data import Dataset
 
 from nfold.program import ProgramSource
 from nfold.verbs.ranks.thread_ranks import threads_put_back
@@ -40,6 +43,34 @@ def test_a_third_comes_while_two_train_and_one_of_them_leaves(tmp_path, strategy
     ended = run.end()
     if is_exact:
         assert difference(ended.state_dict(), one_device(run.step, "residual")) <= 1e-9
+
+
+class SlowlyRead(Dataset):  # type: ignore[type-arg]
+    """The images, each of which takes 20 ms to be read once somebody is to come."""
+
+    def __init__(self) -> None:
+        self._images, self.read_s = images(), 0.0
+
+    def __len__(self) -> int:
+        return NUM_SAMPLES
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(self.read_s)
+        return self._images[index]
+
+
+@pytest.mark.timeout(60)
+def test_who_comes_waits_for_nobody_who_still_reads_samples(tmp_path):
+    """Ranks that are threads share a lock: who builds has it while it waits for the others, who read with it."""
+    samples = SlowlyRead()
+    run = Elastic(replace(program("plain"), train_data=lambda: samples), tmp_path / "run")
+    run.train(2)
+    samples.read_s = 0.02
+    run.train(1)
+    run.session.request()
+    assert run.until_planned(2).workers == 3
+    run.train(1)
+    run.end()
 
 
 @pytest.mark.exhaustive

@@ -36,15 +36,23 @@ class Generations:
         Raises:
             ClusterError: two of them cannot be connected, since neither can dial the other.
         """
-        yield from self.call(num_ranks)
+        yield from self._order_to_connect(num_ranks)
         yield from self._requests.collect(tuple(range(num_ranks)), [], "connected")
 
     def call(self, num_ranks: int) -> Flow:
         """As `begin`, but the order to connect goes with the next ones to these ranks, who obey it first.
 
+        Ranks that share a process connect before: who builds there shuts out others, and would wait for who still reads
+        samples.
+
         Raises:
             ClusterError: as `begin`.
         """
+        members = [self._membership.member(number) for number in self._membership.ranks[:num_ranks]]
+        is_shared = len({(each.host, each.pid) for each in members}) < num_ranks
+        yield from (self.begin if is_shared else self._order_to_connect)(num_ranks)
+
+    def _order_to_connect(self, num_ranks: int) -> Flow:
         ranks = tuple(range(num_ranks))
         members = [self._membership.member(number) for number in self._membership.ranks[:num_ranks]]
         new = tuple(rank for rank, member in zip(ranks, members, strict=True) if member.address is None)
@@ -64,7 +72,6 @@ class Generations:
             "addresses": [[each.number, *(each.address or ())] for each in dial_order(addressed)],
             "gone": list(self._membership.gone),
         }
-        self._postmortem.ordered("connect")
         self._requests.say(cmd.Order(ranks, order))
         self._is_connected = True
 

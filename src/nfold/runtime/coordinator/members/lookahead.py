@@ -57,6 +57,8 @@ class Lookahead:
         """Who would be there next, and would have no plan either."""
         self._planned: ev.PlannedAside | None = None
         self._unbuilt: set[int] = set()
+        self._num_warmed = 0
+        """Plans for which newcomers were told to build."""
         self._late: tuple[int | None, float] = (None, 0.0)
         """Who is waited for, and since when."""
 
@@ -142,8 +144,8 @@ class Lookahead:
 
     def hear(self, number: int, message: dict[str, object]) -> list[cmd.ToShell]:
         """Take in what a member has done beside the steps of others; return the orders that follow."""
-        if message["is"] == "built":
-            self._unbuilt.discard(number)
+        if message["is"] == "warmed":
+            self._unbuilt -= {number} if message["number"] == self._num_warmed else set()  # else for an earlier plan
             return self.advance()
         if (measuring := self._measuring) is None:
             return []
@@ -286,8 +288,10 @@ class Lookahead:
     def _build(self, found: ev.PlannedAside) -> list[cmd.ToShell]:
         """Let newcomers build their parts once: what takes long, their processes keep."""
         count = len(found.builds)
+        self._num_warmed += 1
+        order = {"do": "warm", "number": self._num_warmed, "world_size": count, "protect": 0}
         sent = [
-            cmd.Send((number,), {**found.builds[rank], "do": "warm", "rank": rank, "world_size": count, "protect": 0})
+            cmd.Send((number,), {**found.builds[rank], **order, "rank": rank})
             for rank, number in enumerate(found.members[:count])
             if number not in found.stayers
         ]
