@@ -174,8 +174,7 @@ class Rank:
         part = Part.of(self.number, process.the_program, graph, plan, own)
         self._sample_moving.begin_beside(order)
         with LOCK:  # capture changes torch for the whole process while it traces: no other thread may build then
-            built = self._state_handing.kept_model(part, checkpoint)
-            is_anew = built is None
+            is_anew = (built := self._state_handing.kept_model(part, checkpoint)) is None
             if is_anew and process.owns_process:
                 settle()
             placed = tuple(codec.decode(PlacedRun, each) for each in order["placed"])
