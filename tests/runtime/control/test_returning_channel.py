@@ -58,26 +58,41 @@ def told_again(coordinators) -> list[object]:
     coordinators.channel.send({"is": "failed"})
     hello, *steps = iter(lambda: near.receive()[0], {"is": "failed"})
     assert hello == {"is": "hello", **HELD}
-    return [number for told in steps for number in told["steps"]]
+    return [report["step"] for told in steps for report in told["steps"]]
+
+
+def steps(*numbers: int) -> dict[str, object]:
+    return {"is": "steps", "steps": [{"step": number} for number in numbers], "under_way": {"step": numbers[-1] + 1}}
 
 
 def test_another_coordinator_hears_first_what_is_held_and_then_the_last_steps_again(coordinators):
     channel = coordinators.channel
     for number, second in enumerate((0.0, 1.0, 1.0 + TOLD_AGAIN_S / 2)):
         coordinators.now_s = second + (TOLD_AGAIN_S if number else 0.0)
-        channel.send({"is": "steps", "steps": [number]})
+        channel.send(steps(number))
         if not number:
-            channel.begin_anew()
+            channel.begin_anew(1)
     assert told_again(coordinators) == [1, 2], "the first one is too old to have been lost"
 
 
 def test_slow_steps_are_told_again_as_far_as_others_may_not_have_told_them(coordinators):
     for number in range(2 * TOLD_AGAIN):
         coordinators.now_s += 2 * TOLD_AGAIN_S
-        coordinators.channel.send({"is": "steps", "steps": [number]})
+        coordinators.channel.send(steps(number))
         coordinators.channel.send({"is": "steps", "steps": []})
     assert told_again(coordinators) == [*range(TOLD_AGAIN, 2 * TOLD_AGAIN)]
     assert TOLD_AGAIN > DRIFT
+
+
+def test_steps_that_are_played_again_are_not_told_again_as_they_were_before(coordinators):
+    """What was told of them is of other ranks. What was told of the steps before them counts."""
+    channel = coordinators.channel
+    channel.send(steps(8, 9))
+    channel.send(steps(10, 11))
+    channel.send(steps(9, 10))
+    channel.begin_anew(10)
+    channel.send(steps(10))
+    assert told_again(coordinators) == [8, 9, 9, 10]
 
 
 def test_replies_to_who_is_gone_reach_nobody_until_its_orders_are_played_out(coordinators):

@@ -219,6 +219,13 @@ def test_a_host_that_has_gone_before_its_member_is_started_ends_nothing():
     assert control_server.forgotten == [1], "nobody may come with its number"
 
 
+def test_the_clock_tells_whose_hosts_would_have_other_members():
+    server, launcher, events = Server(), Launcher(None, None), queue.SimpleQueue()
+    server.channels, launcher.come_again = {0: Deaf(), 2: Deaf()}, {1, 2}
+    session = Session(None, launcher, server, events, world_size=1, token="t", log=lambda text: None)
+    assert session._next_event().come_again == {2}
+
+
 def test_another_plan_is_written_down_once_ranks_play_it():
     """Or before anything else is told but notes; nobody waits for an order until a disk has it."""
     server, events = Server(), queue.SimpleQueue()

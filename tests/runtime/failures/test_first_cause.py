@@ -156,6 +156,22 @@ def test_of_ranks_that_lost_each_other_the_fewest_are_given_up():
     assert postmortem.dead == (3,), "its end may be why the others lost each other"
 
 
+@pytest.mark.parametrize("gone", [0, 1])
+def test_of_two_that_lost_each_other_the_one_that_has_gone_is_given_up(gone):
+    postmortem = opened(2)
+    postmortem.failed(gone, words("the connection broke", is_echo=True, peer=1 - gone))
+    postmortem.left(gone, "was lost with its host")
+    postmortem.failed(1 - gone, words("the connection broke", is_echo=True, peer=gone))
+    assert postmortem.dead == (gone,)
+
+
+@pytest.mark.parametrize("silent", [0, 1])
+def test_one_that_says_nothing_is_given_up_rather_than_the_one_that_has_lost_it(silent):
+    postmortem = opened(2)
+    postmortem.failed(1 - silent, words("the connection broke", is_echo=True, peer=silent))
+    assert postmortem.dead == (silent,)
+
+
 def test_who_lost_nobody_in_particular_is_not_given_up():
     postmortem = opened(2)
     postmortem.failed(0, words("no way out of here", is_echo=True, peer=None))

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from coordinated import Job
 
 from nfold.core.trace import StepParts
 from nfold.program import ProgramSource
@@ -58,6 +59,16 @@ def test_a_step_is_handed_out_with_its_evaluation_when_all_of_it_is_done(recorde
     step = recorder.take(cmd.Settled(1))
     assert step == StepInfo(step=1, epoch=1, loss=1.5, step_s=0.5, metrics={"accuracy": 0.25})
     assert [line["metrics"] for line in folder.history()] == [{}, {"accuracy": 0.25}], "the loop may read them"
+
+
+def test_the_history_is_written_before_a_plan_for_other_ranks(recorder, folder):
+    """What ranks tell another command of steps that are not written down is of those who play this plan."""
+    job = Job()
+    job.until_training()
+    planned = job.planned
+    for each in (planned, STEP, replace(STEP, step=1), cmd.Replanned(planned.known, planned.plan, 2)):
+        recorder.take(each)
+    assert [line["step"] for line in folder.history()] == [1, 2]
 
 
 def test_an_evaluation_of_an_earlier_step_is_not_the_next_ones(recorder):

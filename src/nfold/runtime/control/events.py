@@ -79,7 +79,7 @@ class MemberStarted:
 
 @dataclass(frozen=True, slots=True)
 class HostGone:
-    """A host is gone, or leaves, and has no member: none will be started there."""
+    """A host's agent has ended, whatever it had, or nothing could be started there: no member will be."""
 
     host: str
     """As plans call it."""
@@ -133,6 +133,8 @@ class ClockTick:
     now_s: float
     heard_s: dict[int, float]
     """When each member that is a process was last heard, by the same clock."""
+    come_again: frozenset[int] = frozenset()
+    """Members whose hosts would take others in their places, if they were lost now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,8 +102,11 @@ class Orders:
         """Allow no step and drop the error of the last generation, whose threads have all ended."""
         self._generation += 1
         self.allowance.forget()
+
+    def begin_generation(self, first_step: int) -> None:
+        """Take note that what is told of steps from now on is of a generation that begins with this one."""
         if self._returns is not None:
-            self._returns.begin_anew()
+            self._returns.begin_anew(first_step)
 
     def empty(self) -> bool:
         """Whether no order waits."""

@@ -20,7 +20,8 @@ DIAL_AGAIN_S = 3.0
 """How long another coordinator has for each answer. Nobody waits longer for a machine that is down: it may come up."""
 TOLD_AGAIN_S, TOLD_AGAIN = 3.0, 32
 """Steps that were told so long before the loss, or less, are told again; and those in so many last messages of one
-generation: an asynchronous rank tells of steps long before others do, but never of more than `DRIFT`."""
+generation: an asynchronous rank tells of steps long before others do. Those are a window (`Progress.window`) at most:
+`DRIFT` steps, each in a message of its own, or what it plays in a fraction of a second, in a few messages."""
 _UNASKED = frozenset({"hello", "alive", "steps", "holding", "failed", "lacks"})
 """What a rank says without being ordered to, or in answer to the order that came last."""
 
@@ -109,9 +110,16 @@ class ReturningChannel:
         """Take note that all is played out which was ordered before the loss of this number."""
         self._num_forgotten = num_losses
 
-    def begin_anew(self) -> None:
-        """Take note that steps which are told from now on are of another generation."""
-        self._generation += 1
+    def begin_anew(self, first_step: int) -> None:
+        """Take note that steps which are told from now on are of another generation; forget what it plays again.
+
+        Args:
+            first_step: of it; what was told of the steps before it, by ranks that have ended in order, still counts.
+        """
+        with self._lock:
+            self._generation += 1
+            before = [(told_s, number, _until(message, first_step)) for told_s, number, message in self._told]
+            self._told = deque(each for each in before if each[-1]["steps"])
 
     def busy(self) -> contextlib.AbstractContextManager[None]:
         """As the connection that there is now."""
@@ -146,6 +154,12 @@ class ReturningChannel:
     def _is_forgotten(self, told_s: float, generation: int, now_s: float) -> bool:
         is_late = generation == self._generation and len(self._told) <= TOLD_AGAIN
         return told_s < now_s - TOLD_AGAIN_S and not is_late
+
+
+def _until(message: Message, first_step: int) -> Message:
+    """Return what a message tells of the steps before one."""
+    steps = [report for report in message["steps"] if report["step"] < first_step]
+    return message if len(steps) == len(message["steps"]) else {**message, "steps": steps, "under_way": None}
 
 
 def _nothing() -> None:

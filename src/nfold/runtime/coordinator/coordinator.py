@@ -83,7 +83,8 @@ class Coordinator:
         self._placed: tuple[PlacedRun, ...] = ()
         self._living: LivingData | None = None
         self._postmortem = Postmortem()
-        self._membership = Membership(settings.hosts.least if settings.hosts else 1, waits=settings.waits_s > 0)
+        waits, returns = settings.waits_s > 0, settings.returns_s > 0
+        self._membership = Membership(settings.hosts.least if settings.hosts else 1, waits=waits, returns=returns)
         self._patience, self._failure_detector, self._cuts = patience, FailureDetector(patience), Cuts(patience)
         self._requests = RankRequests(self._postmortem)
         self._admission = Admission(self._membership)
@@ -120,6 +121,7 @@ class Coordinator:
         if self._over:
             return []
         if isinstance(event, ev.ClockTick):
+            self._membership.note_places(event.come_again)
             return [] if self._postmortem.open else self._tick(event)
         if isinstance(event, ev.Said):
             return self._hear(event)
@@ -180,8 +182,7 @@ class Coordinator:
         rank = self._membership.rank_of(left.member)
         if rank is None:
             return self._turn(self._admission.see_off(left))
-        comes_again = left.comes_again and self._settings.returns_s > 0
-        if self._membership.take(ms.MemberLeft(left.member, comes_again)) is Decision.FAIL:
+        if self._membership.take(ms.MemberLeft(left.member, left.comes_again)) is Decision.FAIL:
             self._postmortem.left(rank, left.status)
         if self._postmortem.open:
             return self._examine(left)
@@ -220,13 +221,11 @@ class Coordinator:
 
     def _watch(self, tick: ev.ClockTick) -> list[cmd.ToShell]:
         """Say which ranks have fallen silent, and give up those that stay so."""
-        patience, loading = self._patience, self._postmortem.is_loading
+        patience, postmortem, loading = self._patience, self._postmortem, self._postmortem.is_loading
         news = self._failure_detector.look(tick, self._membership.awaited, loading=loading)
         lost_s = patience.loading_s if loading else patience.lost_s
-        notes = [
-            self._postmortem.tell_silence(rank, patience.noticed_s, lost_s) for rank in self._ranks_of(news.silent)
-        ]
-        notes += [self._postmortem.tell_return(rank) for rank in self._ranks_of(news.back)]
+        notes = [postmortem.tell_silence(rank, patience.noticed_s, lost_s) for rank in self._ranks_of(news.silent)]
+        notes += [postmortem.tell_return(rank) for rank in self._ranks_of(news.back)]
         for number in news.lost:
             if self._membership.take(ms.MemberFailed(number)) is Decision.FAIL:
                 self._postmortem.silent(self._membership.ranks.index(number), lost_s)

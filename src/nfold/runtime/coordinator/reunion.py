@@ -67,6 +67,8 @@ class Reunion:
         self._members: tuple[int, ...] = ()
         """By rank, once all are there."""
         self._progress: Progress | None = None
+        self._stop = 0
+        """Steps that all have played then. What is told of later ones is of a time from which they have gone back."""
         self._steps: list[cmd.StepDone] = []
         self._early: list[ev.Said] = []
         """What was told of steps before all were there."""
@@ -110,7 +112,7 @@ class Reunion:
         stop = max(hello["stop"] for hello in hellos)
         if why := self._why_not(hellos, stop):
             return self._end(why)
-        self._members, ranks = members, tuple(range(len(members)))
+        self._members, self._stop, ranks = members, stop, tuple(range(len(members)))
         self._progress = Progress(ranks, self._run.plan, self._run.last_step, self._run.epochs)
         self._progress.pending.append((stop, "checkpoint", set(ranks)))
         for early in self._early:
@@ -144,7 +146,7 @@ class Reunion:
             return []
         for news in self._progress.take(ev.Received(self._members.index(said.member), said.message, said.file)):
             if isinstance(news, cmd.StepDone):
-                self._steps.append(news)
+                self._steps += [news] if news.step < self._stop else []
             elif isinstance(news, cmd.KeepCheckpoint):
                 self.result = Kept(news.step, news.file, tuple(self._steps))
             elif isinstance(news, cmd.Unkept):

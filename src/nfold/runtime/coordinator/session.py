@@ -267,7 +267,8 @@ class Session:
             self._limit.tell()
             return ev.TimeUp(self._stop_after_s)
         self._tick_s = now_s + TICK_S
-        return ev.ClockTick(now_s, self._control_server.heard_s())
+        come_again = filter(self._launcher.comes_again, tuple(self._control_server.channels))
+        return ev.ClockTick(now_s, self._control_server.heard_s(), frozenset(come_again))
 
     def _note_arrival(self, event: ev.Event) -> None:
         """Take note of who has come, and let it be an event that somebody ended who has not."""

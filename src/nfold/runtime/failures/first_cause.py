@@ -142,7 +142,7 @@ class Postmortem:
     @property
     def dead(self) -> tuple[int, ...]:
         """Ranks that ended, fell silent or were cut off, where that is all that happened; empty: else."""
-        return () if self._causes else tuple(self._deaths or self._apart)
+        return () if self._causes else tuple(self._deaths or {**self._left, **self._apart})
 
     def status(self, rank: int) -> str:
         """Return how a rank ended, and by which fault if that was asked for; empty: that is not known."""
@@ -182,10 +182,13 @@ class Postmortem:
 
     @property
     def _apart(self) -> dict[int, str]:
-        """The fewest ranks without which no two are left that lost each other, and whom each of them lost."""
+        """The fewest ranks without which no two are left that lost each other, and whom each of them lost. Who has gone
+        needs no explanation; of two that explain as much, it is the one that has said nothing."""
         peers = {rank: message.get("peer") for rank, message in self._failed.items() if message["is_echo"]}
-        pairs = {frozenset((rank, peer)): 0.0 for rank, peer in peers.items() if peer is not None}
-        return {cut.rank: f"lost its connection to {_ranks(cut.others)}" for cut in explained(pairs)}
+        pairs = [frozenset((rank, peer)) for rank, peer in peers.items() if peer is not None]
+        living = dict.fromkeys((pair for pair in pairs if not pair & self._left.keys()), 0.0)
+        cuts = explained(living, set(range(self._world_size)) - self._failed.keys() - self._excused)
+        return {cut.rank: f"lost its connection to {_ranks(cut.others)}" for cut in cuts}
 
     @property
     def _deaths(self) -> dict[int, str]:

@@ -94,12 +94,17 @@ def _belongs(new: NetworkCut, told: NetworkCut, pairs: Mapping[frozenset[int], f
     return together and all(told.rank in pair for pair in new.pairs)
 
 
-def explained(pairs: Mapping[frozenset[int], float]) -> list[NetworkCut]:
-    """Explain pairs by as few ranks as possible: again and again take the one with most silent partners."""
+def explained(pairs: Mapping[frozenset[int], float], rather: Collection[int] = ()) -> list[NetworkCut]:
+    """Explain pairs by as few ranks as possible: again and again take the one with most silent partners.
+
+    Args:
+        pairs: of ranks, and for how many seconds they have not heard each other.
+        rather: of ranks with as many partners, one of these.
+    """
     cuts, left = [], dict(pairs)
     while left:
         counts = Counter(rank for pair in left for rank in pair)
-        rank = max(counts, key=lambda each: (counts[each], each))
+        rank = max(counts, key=lambda each: (counts[each], each in rather, each))
         mine = {pair: left.pop(pair) for pair in [pair for pair in left if rank in pair]}
         others = tuple(sorted(other for pair in mine for other in pair if other != rank))
         cuts.append(NetworkCut(rank=rank, others=others, silent_s=max(mine.values())))

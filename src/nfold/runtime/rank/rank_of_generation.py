@@ -163,6 +163,7 @@ class Rank:
         process, begin_s = self._process, self._process.clock()
         checkpoint = self._state_handing.checkpoint(order, header)
         self._next_step = checkpoint.step if checkpoint else 0
+        process.orders.begin_generation(self._next_step)
         self._kept_from = self._next_step + WARM_UP_STEPS
         self._last_step, self._commits = order["total_steps"], order["commits"]
         plan = codec.decode(Plan, order["plan"])
@@ -173,8 +174,7 @@ class Rank:
         part = Part.of(self.number, process.the_program, graph, plan, own)
         self._sample_moving.begin_beside(order)
         with LOCK:  # capture changes torch for the whole process while it traces: no other thread may build then
-            built = self._state_handing.kept_model(part, checkpoint)
-            is_anew = built is None
+            is_anew = (built := self._state_handing.kept_model(part, checkpoint)) is None
             if is_anew and process.owns_process:
                 settle()
             placed = tuple(codec.decode(PlacedRun, each) for each in order["placed"])

@@ -176,6 +176,7 @@ class JobRecorder:
         """Let what is said of the run be of the steps from now on: those before had another plan."""
         self._keep_events(self._member_ledger.changed(other))
         self._go_back(other.next_step)
+        self.write_history()  # whoever finds this plan takes all untold steps for those of its ranks
         assert self._planned is not None, "another plan follows a first one"
         planned = replace(self._planned, known=other.known, plan=other.plan, first_step=other.next_step)
         if (steps := other.run_steps) is not None:

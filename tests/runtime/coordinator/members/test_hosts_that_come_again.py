@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from coordinated import Job, failed, file, orders
 from pretended import cluster
-from test_coming_and_going import CHUNKED, HELLO, KILLED, hosted, message, told
+from test_coming_and_going import CHUNKED, HELLO, KILLED, hosted, message, released, told
 
 from nfold.errors import PlanError
 from nfold.runtime.control import commands as cmd
@@ -90,6 +90,54 @@ def test_the_run_is_kept_and_ends_as_soon_as_that_host_does_not_come(how):
     assert ends(commands)
 
 
+@pytest.mark.parametrize("says_hello", [False, True])
+def test_the_run_goes_on_waiting_while_another_host_gets_ready(says_hello):
+    job = waiting()
+    job.handle(ev.MemberStarted(3, replace(cluster().nodes[0], name="host-2"), "its place was granted"))
+    if says_hello:
+        job.say(3, "hello", **HELLO)
+    job.handle(ev.HostGone("host-1"))
+    assert told(job.handle(ev.ClockTick(101.0, {}))) == []
+    job.handle(ev.Left(3, KILLED))
+    assert ends(job.handle(ev.ClockTick(102.0, {})))
+
+
+def parted() -> Job:
+    """Three hosts, of which two train, the fewest that may: the second one has lost its rank and comes again."""
+    job = hosted(3, least=2, checkpoint_every=100)
+    job = Job(replace(job.settings, returns_s=60.0), ready=CHUNKED, found=job.found)
+    job.until_training()
+    job.handle(ev.Left(1, KILLED, comes_again=True))
+    for rank in (0, 2):
+        job.fail(rank, "PeerLost: it is gone", kind="PeerLost", is_echo=True, doing="until", peer=1)
+    job.handle(ev.MemberStarted(3, replace(cluster().nodes[0], name="host-1"), "its rank was lost, and it was not"))
+    job.all_say("abandoned", (0, 2))
+    job.all_say("recalled", (0, 2), states=[])
+    job.all_say("connected", (0, 2))
+    assert "02 until 4" in orders(job.all_say("built", (0, 2), kept={}, notes=[], seconds=0.1))
+    return job
+
+
+def test_who_stays_when_another_one_leaves_waits_for_it_too():
+    job = parted()
+    assert told(released(job, 2)) == []
+    job.all_say("holding", (0, 2), step=0)
+    assert orders(job.hold(0, 2)) == ["2 abandon", "2 finish"]
+    job.say(2, "finished", usage=None)
+    job.handle(ev.Left(2, "exited with code 0"))
+    job.say(0, "connected")
+    assert orders(job.say(0, "built", kept={}, notes=[], seconds=0.1)) == [], "nobody trains"
+    (waits,) = told(job.handle(ev.ClockTick(100.0, {})))
+    assert waits == "waiting for 1 host more (--nodes 2:4), 60.0 s at most: host-1 comes again"
+
+
+def test_one_that_is_to_leave_ends_the_run_in_order_once_nobody_comes_again():
+    job = parted()
+    released(job, 2)
+    job.handle(ev.HostGone("host-1"))
+    assert "02 deliver" in orders(job.all_say("holding", (0, 2), step=0))
+
+
 def test_another_host_that_goes_is_not_the_one_that_is_waited_for():
     job = waiting()
     job.handle(ev.HostGone("pi-9"))
@@ -98,6 +146,41 @@ def test_another_host_that_goes_is_not_the_one_that_is_waited_for():
 
 def test_the_run_ends_at_once_where_the_host_is_lost_too():
     assert failed(lose(trained(), comes_again=False))
+
+
+def given_up(job: Job, how: str) -> list[cmd.Command]:
+    """Let the second rank be given up while its process runs."""
+    if how == "apart":
+        job.fail(0, "PeerLost: reset", kind="PeerLost", is_echo=True, doing="until", peer=1)
+        return job.fail(1, "PeerLost: reset", kind="PeerLost", is_echo=True, doing="until", peer=0)
+    for second in range(100, 200):
+        job.handle(ev.ClockTick(float(second), {0: float(second), 1: 100.0}, frozenset({0, 1})))
+        if job.coordinator._postmortem.open:
+            break
+    return job.handle(ev.TimedOut())
+
+
+@pytest.mark.parametrize("how", ["silent", "apart"])
+def test_a_host_whose_rank_is_given_up_is_waited_for_as_one_whose_rank_was_killed(how):
+    job = trained()
+    job.handle(ev.ClockTick(99.0, {}, frozenset({0, 1})))
+    assert orders(given_up(job, how)) == ["LetGo", "0 abandon"]
+    job.handle(ev.Left(1, KILLED))  # by its agent, which begins another one
+    job.say(0, "abandoned")
+    job.say(0, "recalled", states=[])
+    job.handle(ev.StateTaken(b"header"))
+    job.say(0, "connected")
+    assert orders(job.say(0, "built", kept={}, notes=[], seconds=0.1)) == [], "nobody trains"
+    (waits,) = told(job.handle(ev.ClockTick(200.0, {})))
+    assert waits.endswith("60.0 s at most: host-1 comes again")
+
+
+@pytest.mark.parametrize("gone", [ev.HostGone("host-1"), ev.ClockTick(99.5, {}, frozenset({0}))], ids=str)
+def test_a_host_that_does_not_come_again_is_not_waited_for(gone):
+    job = trained()
+    job.handle(ev.ClockTick(99.0, {}, frozenset({0, 1})))
+    job.handle(gone)
+    assert failed(given_up(job, "apart"))
 
 
 def test_those_without_a_plan_wait_for_it_too(monkeypatch):

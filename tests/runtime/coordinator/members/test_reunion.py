@@ -65,6 +65,12 @@ def test_steps_that_nobody_has_written_down_are_told_whenever_they_come(reunion)
     assert [(done.step, done.loss) for done in reunion.result.steps] == [(10, 1.0), (11, 1.0)]
 
 
+def test_what_is_told_of_steps_behind_the_last_one_is_of_no_use(reunion):
+    take(reunion, hello(0), steps(0, 0, *range(10, 18)), hello(3), steps(3, 1, *range(10, 18)))
+    take(reunion, said(3, "checkpoint", step=12, unkept=""), said(0, "checkpoint", FILE, step=12, unkept=""))
+    assert [done.step for done in reunion.result.steps] == [10, 11]
+
+
 @pytest.mark.parametrize(
     ("told", "why"),
     [

@@ -117,6 +117,7 @@ class Lookahead:
     def advance(self) -> list[cmd.ToShell]:
         """Return the orders that follow from who is there now."""
         self._forget_gone()
+        self.has_no_room &= self._membership.others_can_come
         if self._known is None or not self._is_wanted or self.has_no_room:
             return []
         commands = self._measure(self._known)
@@ -211,7 +212,7 @@ class Lookahead:
 
     def _end(self, why: str) -> list[cmd.ToShell]:
         """Let those who would stay wait for others, since there is no plan for them; or let the run be kept and end."""
-        if self._settings.waits_s:
+        if self._membership.others_can_come:
             self.has_no_room = True
             return []
         leavers = self._membership.leavers

@@ -100,20 +100,25 @@ class Membership:
         fixed: why nobody gets a rank any more, nor can leave before the end; empty: members come and go.
     """
 
-    def __init__(self, least: int = 1, *, waits: bool = False) -> None:
+    def __init__(self, least: int = 1, *, waits: bool = False, returns: bool = False) -> None:
         """Args:
         least: the fewest ranks that the job trains on.
         waits: whether fewer ranks keep what they have learnt, and wait for others.
+        returns: whether they wait for hosts that have lost their rank alone.
         """
         self._least, self._fewest, self._num_reserved = least, 1 if waits else least, 0
-        self._waits = waits
+        self._waits, self._returns = waits, returns
         self._num_spared = 0
         """Ranks that left because a plan had no use for them, since there were enough the last time."""
+        self._may_return: set[str] = set()
+        """Hosts with a rank that would have another one if that were lost."""
         self._returning: set[str] = set()
         """Hosts that have lost their rank and will have another one."""
         self._counts_on_returning = False
         """Whether ranks ever went on although they were too few, since such a host was to come."""
         self._nodes: dict[int, Node] = {}
+        self._started: dict[int, str] = {}
+        """Members that have not said hello, and on which host they were started."""
         self.histories = Histories()
         self.ranks: tuple[int, ...] = ()
         self.generation: Generation | None = None
@@ -153,7 +158,8 @@ class Membership:
             case MemberLeft():
                 self._left.add(event.number)
                 self._finished |= {event.number} & (self._dismissed | self._delivered)
-                if event.comes_again and event.number in self.awaited:
+                self._may_return.discard(member.host)
+                if event.comes_again and self._returns and event.number in self.awaited:
                     self._returning.add(member.host)
         if event.number in self.gone and not (was_gone or event.number in self.ranks):
             self.miss(member.host)
@@ -167,7 +173,7 @@ class Membership:
         if self.generation is None or self.fixed or not self.awaited:
             return Decision.GO_ON
         if self.leavers:
-            can_shrink = len(self.next_ranks) >= self._fewest and not self._indispensable.keys() & set(self.leavers)
+            can_shrink = len(self.next_ranks) >= self._bound() and not self._indispensable.keys() & set(self.leavers)
             return Decision.SHRINK if can_shrink else Decision.STOP
         return Decision.GROW if self.newcomers else Decision.GO_ON
 
@@ -185,7 +191,8 @@ class Membership:
     @property
     def others_can_come(self) -> bool:
         """Whether ranks that are too few may wait for others."""
-        return self._waits or bool(self._returning)
+        is_under_way = self._counts_on_returning and bool(self.coming or self._started)
+        return self._waits or bool(self._returning) or is_under_way
 
     @property
     def awaited(self) -> frozenset[int]:
@@ -224,12 +231,19 @@ class Membership:
 
     def settle(self, number: int, node: Node, why: str, launched_at: float | None) -> None:
         """Note on which host a member was started that came after the job began; see `Histories.came`."""
-        self._nodes[number] = node
+        self._nodes[number], self._started[number] = node, node.name
         self.histories.came(node.name, why, launched_at)
 
     def miss(self, host: str) -> None:
         """Note that a host does not come again, if anybody has thought so."""
         self._returning.discard(host)
+        self._may_return.discard(host)
+        self._started = {number: where for number, where in self._started.items() if where != host}
+
+    def note_places(self, numbers: Collection[int]) -> None:
+        """Note whose hosts would have other members by now if these were lost."""
+        there = numbers if self._returns else ()
+        self._may_return = {self._members[number].host for number in there if number in self.ranks}
 
     def node(self, number: int) -> Node | None:
         """Return the host of a member that was started on one which came later; None: of all others."""
@@ -299,12 +313,13 @@ class Membership:
     def can_lose(self, numbers: Collection[int]) -> bool:
         """Whether enough ranks are left without these members, and without those that have finished or are to."""
         staying = set(self.ranks) - self._finished - self._dismissed - set(numbers)
-        return not self.fixed and len(staying) >= (1 if self._returning else self._fewest)
+        return not self.fixed and len(staying) >= self._bound(numbers)
 
     def lose(self, numbers: Collection[int]) -> None:
         """Take the ranks of members that are lost, have finished or were told to; what others saw is no failure."""
         self._finished |= self._dismissed & set(self.ranks)  # nobody asks them for anything more
         self.ranks = tuple(number for number in self.ranks if number not in self._finished.union(numbers))
+        self._returning |= self._may_return.intersection(self._members[number].host for number in numbers)
         self._counts_on_returning |= bool(self._returning)
         self._delivered.clear()  # they may have to do so again
         self._failed = (self._failed - set(self.ranks)) | set(numbers)
@@ -350,6 +365,11 @@ class Membership:
         if set(self.newcomers) & {*self.ranks, *self.gone}:
             raise InternalError(f"newcomers {self.newcomers} have ranks already, or have left")
 
+    def _bound(self, lost: Collection[int] = ()) -> int:
+        """The fewest ranks that may go on, if only to wait for others, when some are lost."""
+        comes_again = self._returning or any(self._members[number].host in self._may_return for number in lost)
+        return 1 if comes_again else self._fewest
+
     def _is_here(self, number: int) -> bool:
         return number not in self._left | self._finished | self._failed | self._announced
 
@@ -357,3 +377,4 @@ class Membership:
         if member.number in self._members:
             raise InternalError(f"member {member.number} came twice: a number is given once")
         self._members[member.number] = member
+        self._started.pop(member.number, None)
