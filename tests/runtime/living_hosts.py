@@ -141,7 +141,7 @@ class Living:
         return found
 
     def end(self, longer_from: int = 10**5, gone: Collection[int] = ()) -> Run:
-        """Leave the loop, and hold what was learnt against one device's; all but those gone count from some epoch on."""
+        """Leave the loop, and hold what was learnt against one device's; from an epoch on all count but those gone."""
         self._steps.close()  # type: ignore[attr-defined]
         ran, mine, runs = run_of(self.job), program(self._net), self.placed.runs
         samples = ResidentSamples(runs, mine.batch_size, mine.seed)

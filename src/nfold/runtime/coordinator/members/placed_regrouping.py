@@ -72,7 +72,7 @@ class PlacedRegrouping:
         self._settings, self._requests, self._cores = settings, requests, cores
         self._generations, self._membership, self._living = generations, membership, living
         self._coming = set[int]()
-        """Members that were given a rank and were not placed yet: they have not trained, though another was lost since."""
+        """Members that have a rank and were not placed yet: they have not trained, though another was lost since."""
 
     def follow(self, generation_end: GenerationEnd, ready: Ready, next_step: int) -> Flow:
         """Connect the ranks of the next generation, once their samples are there, as `Regrouping.follow`.

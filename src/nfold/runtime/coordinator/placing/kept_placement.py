@@ -35,9 +35,7 @@ class Held(NamedTuple):
     """What none of them holds."""
 
 
-def lists_at(
-    kept: PlacedData, step: int, epoch: int, numbers: Sequence[int], *, is_begun: bool = True
-) -> list[Spans]:
+def lists_at(kept: PlacedData, step: int, epoch: int, numbers: Sequence[int], *, is_begun: bool = True) -> list[Spans]:
     """Return which samples each rank holds when a run goes on, none of them twice.
 
     Args:
