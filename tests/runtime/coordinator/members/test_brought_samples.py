@@ -14,6 +14,7 @@ from nfold.core.residency import NodeData, PlacedData
 from nfold.errors import PlanError
 from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.planning.residency.node_inventory import keys_of
+from nfold.planning.residency.resident_order import count_samples
 from nfold.runtime.coordinator.placing.brought import first_counted
 from nfold.runtime.coordinator.placing.living_data import LivingData
 from nfold.runtime.step.cells import Cells
@@ -65,6 +66,7 @@ def test_a_run_goes_on_with_what_was_brought_though_its_host_is_gone(tmp_path, s
     run.end(longer_from=epoch)
 
 
+@pytest.mark.exhaustive
 def test_who_is_lost_before_what_it_brings_has_counted_takes_it_along(tmp_path, monkeypatch):
     """It joins, and all go back to the step that an epoch begins with: no step has counted its samples."""
     backward, armed = Cells._backward, []
@@ -84,11 +86,10 @@ def test_who_is_lost_before_what_it_brings_has_counted_takes_it_along(tmp_path, 
     last = run.placed.runs[-1]
     came = {number for rank in last.epochs[-1].by_rank for first, end in rank.own for number in range(first, end)}
     gone = {*range(32, 44)} - came
-    text = f"{len(gone)} samples of new do not count: they are gone before their first epoch"
-    run.until_noted(text)
+    assert f"note: {len(gone)} samples of new do not count: they are gone before their first epoch" in run.told.notes
     run.train(4)
     steps = -(-len(came) // 16)
-    epoch = last.epochs[-1].from_epoch
+    epoch = next(each.from_epoch for each in last.epochs if count_samples(last, each.from_epoch) == len(came))
     assert run.job.outcome.total_steps == 2 * epoch + steps * (10**5 - epoch)
     run.end(longer_from=epoch, gone=gone)
 
