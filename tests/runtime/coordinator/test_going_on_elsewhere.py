@@ -72,6 +72,17 @@ def test_what_was_brought_is_needed_by_who_comes_after_it_once_it_counts():
         lists_at(found, 30, 2, (0, 1))
 
 
+def test_what_was_brought_is_not_needed_where_all_go_back_to_the_first_step_that_it_counts_in():
+    found = kept(run(0, (0, 1), [(0, BEGUN[:2])]), BROUGHT, held=(60, 40, 10))
+    found = replace(found, members=(*found.members[:2], replace(found.members[2], is_brought=True)))
+    assert lists_at(found, 10, 2, (0, 1), is_begun=False) == [((0, 60),), ((60, 100), (105, 110))]
+    assert lists_beside_leavers(found, 10, 2, (0, 1), (), is_begun=False) == [((0, 60),), ((60, 100), (105, 110))]
+    with pytest.raises(ClusterError, match="40 samples that the run trains on live on nodes that are not there, n1"):
+        lists_at(found, 10, 2, (0, 2), is_begun=False)
+    with pytest.raises(ClusterError, match="5 samples that the run trains on live on nodes that are not there, n2"):
+        lists_at(found, 15, 3, (0, 1), is_begun=False)
+
+
 def test_what_nobody_has_counted_on_is_there_as_long_as_its_node_is():
     found = kept(run(0, (0, 1), [(0, BEGUN[:2])]), held=(60, 40, 10))
     found = replace(found, members=(*found.members[:2], replace(found.members[2], is_brought=True)))

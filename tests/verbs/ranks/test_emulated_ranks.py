@@ -43,12 +43,16 @@ def test_samples_that_are_not_there_at_first_are_told(tmp_path, monkeypatch):
     box = SimpleNamespace(notes=())
     monkeypatch.setattr("nfold.verbs.ranks.emulated_ranks.emulated", lambda cluster: contextlib.nullcontext(box))
     said = []
-    for nodes in ("1:1", "1:2"):
-        options = Options(emulate=tmp_path / "c.toml", nodes=nodes, place="auto")
+    for nodes, steps in (("1:1", None), ("1:2", None), ("1:1", 9)):
+        options = Options(emulate=tmp_path / "c.toml", nodes=nodes, place="auto", steps=steps)
         with emulated_ranks(options, said.append, queue.SimpleQueue()):
             pass
-    told = "What a node holds counts once it has joined, by a fault or by nfold scale"
-    assert said == [f"note: not there at first: b (7 samples). {told}"]
+    absent = "note: not there at first: b (7 samples). "
+    assert [text.removeprefix(absent) for text in said] == [
+        "What the run does not count yet counts once its node has joined, by a fault or by nfold scale; beside a "
+        "scheduler, or averages that count epochs, such a node does not join",
+        "With --steps, a node does not join whose samples the run does not count yet",
+    ]
 
 
 @pytest.fixture

@@ -12,29 +12,39 @@ _MOVES = ("join", "leave", "kill")
 
 
 def founders(
-    nodes: Sequence[str], faults: Sequence[Fault], hosts: HostRange, strangers: Collection[str] = ()
+    nodes: Sequence[str],
+    faults: Sequence[Fault],
+    hosts: HostRange,
+    strangers: Collection[str] = (),
+    holders: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """Return the nodes that a run begins with: those that do not join later, as many as it may have.
+    """Return the nodes that a run begins with, in order: those that do not join later, as many as it may have.
 
     Args:
         nodes: of the cluster, in order.
         faults: in any order.
         hosts: how many may take part.
         strangers: nodes that may only join later.
+        holders: nodes that come before the others where not all may begin, the first of them first.
     """
     later = {*_later(faults), *strangers}
-    return tuple(name for name in nodes if name not in later)[: hosts.most]
+    by_need = [name for name in dict.fromkeys((*holders, *nodes)) if name in nodes and name not in later]
+    return tuple(name for name in nodes if name in by_need[: hosts.most])
 
 
 def check_attendance(
-    nodes: Sequence[str], faults: Sequence[Fault], hosts: HostRange, strangers: Collection[str] = ()
+    nodes: Sequence[str],
+    faults: Sequence[Fault],
+    hosts: HostRange,
+    strangers: Collection[str] = (),
+    holders: Sequence[str] = (),
 ) -> None:
     """Refuse what cannot happen to nodes that come and go; arguments as `founders` takes them.
 
     Raises:
         PlanError: too few nodes, or a fault of one that is not there, or is there already.
     """
-    first = founders(nodes, faults, hosts, strangers)
+    first = founders(nodes, faults, hosts, strangers, holders)
     if hosts.most > len(nodes):
         most = len(nodes)
         raise PlanError(

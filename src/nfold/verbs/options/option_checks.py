@@ -46,6 +46,8 @@ class Options(HostOptions):
     """Where `emulate` was read from, for commands that are suggested; empty: it is written nowhere."""
     strangers: tuple[str, ...] = ()
     """Emulated nodes with samples that a run does not know which goes on: they may join while it trains."""
+    holders: tuple[str, ...] = ()
+    """Emulated nodes that hold what a run trains on which goes on: they come first where not all may begin."""
 
     def __post_init__(self) -> None:
         check_out(self.out)
@@ -89,7 +91,7 @@ class Options(HostOptions):
         if self.emulated is None:
             return ()
         if self.hosts is not None:
-            return founders(self._emulated_names, self.faults, self.hosts, self.strangers)
+            return founders(self._emulated_names, self.faults, self.hosts, self.strangers, self.holders)
         return nodes_of_ranks(self.emulated, self.workers + self.servers)
 
     @property
@@ -179,7 +181,7 @@ class Options(HostOptions):
         if self.port:
             raise PlanError(f"--port {self.port}: emulated ranks reach the coordinator without a port. Leave it out.")
         if self.hosts is not None:
-            check_attendance(self._emulated_names, self.faults, self.hosts, self.strangers)
+            check_attendance(self._emulated_names, self.faults, self.hosts, self.strangers, self.holders)
         else:
             refuse_attendance(self.faults, len(self.emulated.nodes))
         for fault in self.faults:

@@ -213,4 +213,10 @@ def _tell_absent(options: Options, cluster: Cluster) -> str:
     if options.place is None or not absent:
         return ""
     held = ", ".join(f"{node.name} ({count(node.num_samples or 0, 'sample')})" for node in absent)
-    return f"not there at first: {held}. What a node holds counts once it has joined, by a fault or by nfold scale"
+    then = "With --steps, a node does not join whose samples the run does not count yet"
+    if options.steps is None:
+        then = (
+            "What the run does not count yet counts once its node has joined, by a fault or by nfold scale; beside a "
+            "scheduler, or averages that count epochs, such a node does not join"
+        )
+    return f"not there at first: {held}. {then}"

@@ -8,11 +8,12 @@ from typing import Any
 from nfold.core.job import Begun, Known
 from nfold.core.options.host_range import is_range
 from nfold.core.options.run_options import LastingOptions, shared
-from nfold.core.residency import PlacedData
+from nfold.core.residency import PlacedData, spans_of
 from nfold.core.text.units import count
 from nfold.errors import CheckpointError, PlanError
 from nfold.planning.choosing.strategies import AUTO, PLACING, SERVING, Single
 from nfold.planning.residency.epoch_steps import EpochSteps
+from nfold.planning.residency.model.spans import common, union
 from nfold.planning.residency.resident_order import epoch_steps
 from nfold.verbs.options.job_record import JobRecord, Resumed
 from nfold.verbs.options.option_checks import Options, Wishes, whole_numbers
@@ -152,12 +153,21 @@ def _placed_options(folder: RunFolder, record: JobRecord, placed: PlacedData, wi
     elif record.emulated is not None and record.nodes is not None:
         recorded["workers"] = None  # as many as were there last, which may not be the first of the file
     wished = recorded | given
-    options = Options(**wished)
+    options = Options(**wished | {"fault": ()})  # faults are checked once it is known who begins
     if options.emulated is None or options.hosts is None:
-        return options
+        return Options(**wished)
     known = {member.node for member in placed.members}
     strangers = [node.name for node in options.emulated.nodes if node.num_samples and node.name not in known]
-    return Options(**wished | {"strangers": tuple(strangers)})
+    return Options(**wished | {"strangers": tuple(strangers), "holders": _holders(placed)})
+
+
+def _holders(placed: PlacedData) -> tuple[str, ...]:
+    """Return the nodes that held what a run trains on: those that trained last, whose own samples count, and others."""
+    last = placed.runs[-1]
+    spans = [span for rank in last.epochs[-1].by_rank for span in (*rank.own, *rank.arriving)]
+    lived = zip(placed.members, spans_of(placed.members), strict=True)
+    own = [member.node for member, each in lived if common((each,), union(spans))]
+    return tuple(dict.fromkeys((*last.nodes, *own, *(node for run in reversed(placed.runs) for node in run.nodes))))
 
 
 def _range_of(given: dict[str, Any], record: JobRecord) -> dict[str, Any]:

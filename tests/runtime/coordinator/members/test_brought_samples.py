@@ -14,8 +14,10 @@ from nfold.core.residency import NodeData, PlacedData
 from nfold.errors import PlanError
 from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.planning.residency.node_inventory import keys_of
+from nfold.planning.residency.resident_order import count_samples
 from nfold.runtime.coordinator.placing.brought import first_counted
 from nfold.runtime.coordinator.placing.living_data import LivingData
+from nfold.runtime.step.cells import Cells
 from nfold.verbs.ranks.thread_ranks import threads_put_back
 
 
@@ -64,6 +66,34 @@ def test_a_run_goes_on_with_what_was_brought_though_its_host_is_gone(tmp_path, s
     run.end(longer_from=epoch)
 
 
+@pytest.mark.exhaustive
+def test_who_is_lost_before_what_it_brings_has_counted_takes_it_along(tmp_path, monkeypatch):
+    """It joins, and all go back to the step that an epoch begins with: no step has counted its samples."""
+    backward, armed = Cells._backward, []
+
+    def vanish(self: Any, task: Any, emit: Any) -> None:
+        if armed and self._schedule.rank == 2:
+            armed.pop()()
+        backward(self, task, emit)
+
+    monkeypatch.setattr(Cells, "_backward", vanish)
+    run = Living(tmp_path, {"pi": 18, "desk": 14}, {"new": 12})
+    run.train(1)
+    armed.append(lambda: run.cut_off(2))
+    run.come("new")
+    run.until_planned(3)
+    assert run.told.worlds == [2, 3, 2]
+    last = run.placed.runs[-1]
+    came = {number for rank in last.epochs[-1].by_rank for first, end in rank.own for number in range(first, end)}
+    gone = {*range(32, 44)} - came
+    assert f"note: {len(gone)} samples of new do not count: they are gone before their first epoch" in run.told.notes
+    run.train(4)
+    steps = -(-len(came) // 16)
+    epoch = next(each.from_epoch for each in last.epochs if count_samples(last, each.from_epoch) == len(came))
+    assert run.job.outcome.total_steps == 2 * epoch + steps * (10**5 - epoch)
+    run.end(longer_from=epoch, gone=gone)
+
+
 def test_who_is_below_min_trains_again_once_somebody_is_back_whether_it_is_of_use_or_not(tmp_path, monkeypatch):
     """Neither what it brings can be placed, since an epoch would visit it twice, nor it."""
     placed_anew = LivingData.placed_anew
@@ -86,6 +116,29 @@ def test_who_is_below_min_trains_again_once_somebody_is_back_whether_it_is_of_us
     assert re.search(r"from epoch \d+ on, not each of \d+ samples is visited once$", note)
     assert "note: new cannot be used, and is let go: it has no room" in run.told.notes
     run.train(2)
+    run.end()
+
+
+@pytest.mark.exhaustive
+def test_who_comes_is_let_go_if_it_is_of_no_use_though_another_was_lost_meanwhile(tmp_path, monkeypatch):
+    placed_anew, tried = LivingData.placed_anew, []
+
+    def refusing(living: Any, gathered: Any, excluded: Any, *rest: Any) -> PlacedData:
+        if 2 in gathered.members and 2 not in excluded:
+            tried.append(gathered.members)
+            if len(tried) > 1:
+                raise PlanError("it has no room")
+            run.cut_off(1)
+        return placed_anew(living, gathered, excluded, *rest)
+
+    monkeypatch.setattr(LivingData, "placed_anew", refusing)
+    run = Living(tmp_path, {"pi": 32, "idle": 0}, {"new": 12})
+    run.train(1)
+    run.come("new")
+    run.until_noted("note: new cannot be used, and is let go: it has no room")
+    run.train(1)
+    assert tried[0] == (0, 1, 2)
+    assert tried[-1] == (0, 2)
     run.end()
 
 

@@ -71,6 +71,8 @@ class PlacedRegrouping:
     ) -> None:
         self._settings, self._requests, self._cores = settings, requests, cores
         self._generations, self._membership, self._living = generations, membership, living
+        self._coming = set[int]()
+        """Members that have a rank and were not placed yet: they have not trained, though another was lost since."""
 
     def follow(self, generation_end: GenerationEnd, ready: Ready, next_step: int) -> Flow:
         """Connect the ranks of the next generation, once their samples are there, as `Regrouping.follow`.
@@ -102,18 +104,20 @@ class PlacedRegrouping:
     ) -> Flow:
         membership = self._membership
         newcomers, leavers = membership.newcomers, membership.leavers
+        self._coming.update(newcomers)
         self._generations.enlist((*membership.ranks, *newcomers))
-        epoch = self._run_steps(before.cluster, ready, self._living.runs).by_epoch.epoch(step)
-        gathered = self._living.gather(membership.ranks, leavers, step, epoch)
+        epochs = self._run_steps(before.cluster, ready, self._living.runs).by_epoch
+        gathered = self._living.gather(membership.ranks, leavers, step, epochs)
         self._requests.say(*map(cmd.Noted, gone(self._living.data.members, gathered.missing)))
         yield from self._generations.begin(len(membership.ranks))
         known = yield from self._measured(before, ready, gathered)
-        placement = self._agreed(gathered, leavers, newcomers, known, ready, step)
+        placement = self._agreed(gathered, leavers, known, ready, step)
         self._requests.say(*(cmd.Noted(text) for text in placement.data.plan.sentences))
         yield from self._move(gathered, placement.data)
         yield from self._begin(placement, gathered, leavers)
         turnover = self._membership.histories.told(self._turned(placement, before, turnover))
         self._living.data = replace(placement.data, members=self._living.data.members)  # only now is it so
+        self._coming.clear()
         self._need(placement.brought, gathered)
         self._requests.say(cmd.Placed(self._living.data))
         planned = cmd.Replanned(placement.known, plan_of(placement.known), step, turnover, shifts=shifts)
@@ -152,13 +156,7 @@ class PlacedRegrouping:
     # Placing
 
     def _agreed(
-        self,
-        gathered: Gathered,
-        leavers: tuple[int, ...],
-        newcomers: tuple[int, ...],
-        known: Known,
-        ready: Ready,
-        step: int,
+        self, gathered: Gathered, leavers: tuple[int, ...], known: Known, ready: Ready, step: int
     ) -> _Placement:
         """Return a placement of all that is there; where that cannot be, one without what is brought, or who comes."""
         if gathered.brought:
@@ -173,6 +171,7 @@ class PlacedRegrouping:
         try:
             return self._placement(gathered, leavers, known, ready, step)
         except (PlanError, ClusterError) as error:
+            newcomers = tuple(each for each in gathered.members if each in self._coming and each not in leavers)
             if not newcomers:
                 raise
             self._requests.say(cmd.Noted(f"note: {self._named(newcomers)} cannot be used, and is let go: {error}"))

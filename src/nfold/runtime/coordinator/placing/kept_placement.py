@@ -2,7 +2,7 @@
 
 Files of users are never removed, so who gave samples away can give them again. What was still on its way is where it
 came from. What a host has brought that came later is needed by an epoch that has begun with it, and by no other: if its
-host is gone before, it is left out.
+host is gone before, it is left out. So it is where all go back to that epoch's beginning.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -35,7 +35,7 @@ class Held(NamedTuple):
     """What none of them holds."""
 
 
-def lists_at(kept: PlacedData, step: int, epoch: int, numbers: Sequence[int]) -> list[Spans]:
+def lists_at(kept: PlacedData, step: int, epoch: int, numbers: Sequence[int], *, is_begun: bool = True) -> list[Spans]:
     """Return which samples each rank holds when a run goes on, none of them twice.
 
     Args:
@@ -43,17 +43,24 @@ def lists_at(kept: PlacedData, step: int, epoch: int, numbers: Sequence[int]) ->
         step: from which it goes on.
         epoch: of that step.
         numbers: of the member that is each rank now.
+        is_begun: whether steps of that epoch are done before.
 
     Raises:
         ClusterError: samples live on nodes that are not there any more.
     """
     held = held_at(kept, step, epoch, numbers)
-    _check_none_left(kept, common(held.left, counted_at(kept, step, epoch)))
+    _check_none_left(kept, common(held.left, _needed_at(kept, step, epoch, is_begun=is_begun)))
     return held.lists
 
 
 def lists_beside_leavers(
-    kept: PlacedData, step: int, epoch: int, numbers: Sequence[int], leavers: Collection[int]
+    kept: PlacedData,
+    step: int,
+    epoch: int,
+    numbers: Sequence[int],
+    leavers: Collection[int],
+    *,
+    is_begun: bool = True,
 ) -> list[Spans]:
     """Return the same while some are still there that are to leave: they hold what nobody has who stays.
 
@@ -63,6 +70,7 @@ def lists_beside_leavers(
         epoch: see there.
         numbers: of each rank's member, leavers among them.
         leavers: those that are to leave.
+        is_begun: see there.
 
     Raises:
         ClusterError: samples live on nodes that are not there any more.
@@ -73,7 +81,7 @@ def lists_beside_leavers(
     for number, spans in zip(going, held_at(kept, step, epoch, going).lists, strict=True):
         lists[number] = common(spans, left)
         left = without(left, spans)
-    _check_none_left(kept, common(left, counted_at(kept, step, epoch)))
+    _check_none_left(kept, common(left, _needed_at(kept, step, epoch, is_begun=is_begun)))
     return [lists[number] for number in numbers]
 
 
@@ -198,6 +206,13 @@ def _in_force(kept: PlacedData, step: int) -> tuple[PlacedRun, ...]:
     Nothing may have moved yet for one that was not trained under, unless it was written afterwards.
     """
     return tuple(run for run in kept.runs if run.first_step < step or run.has_moved)[-1:]
+
+
+def _needed_at(kept: PlacedData, step: int, epoch: int, *, is_begun: bool) -> Spans:
+    """Return the samples that an epoch must have: all that it has begun with, or those of the epoch before."""
+    counted = counted_at(kept, step, epoch)
+    before = [run for run in kept.runs if run.first_step < step]
+    return counted if is_begun or not before else common(counted, _samples_of(samples_in(before[-1], epoch - 1)))
 
 
 def _coming(moves: Sequence[SampleMove], member: int, begun: int, until: float = inf) -> Spans:

@@ -12,6 +12,7 @@ from nfold.errors import PlanError, ProgramError
 from nfold.planning.choosing.early_checks import RunSteps
 from nfold.planning.inputs.facts import Facts
 from nfold.planning.residency.best_place import place
+from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.planning.residency.model.spans import common, cut_last, num_samples, union, without
 from nfold.planning.residency.model.traffic import traffic_kind
 from nfold.planning.residency.node_inventory import Inventory, SampleCosts
@@ -172,14 +173,14 @@ class LivingData:
         needed = [member for member in members if common(pinned[self._numbers[member]], scheduled)]
         return {member: _pinned_here(self.data.members[self._numbers[member]]) for member in needed}
 
-    def gather(self, members: Sequence[int], leavers: Collection[int], step: int, epoch: int) -> Gathered:
+    def gather(self, members: Sequence[int], leavers: Collection[int], step: int, epochs: EpochSteps) -> Gathered:
         """Return what members hold before a step.
 
         Args:
             members: of the job, by rank, those that leave and those that come among them.
             leavers: those that leave.
             step: counts from 0.
-            epoch: of that step.
+            epochs: of the run so far.
 
         Raises:
             ClusterError: samples live on nodes that are not there any more, or are pinned where they are not.
@@ -188,7 +189,8 @@ class LivingData:
         pinned = pinned_of(self.data.members)
         refuse_pinned_elsewhere(self.data, self.data.members, pinned)
         going = {self._numbers[member] for member in leavers}
-        lists = lists_beside_leavers(self.data, step, epoch, numbers, going)
+        epoch, is_begun = epochs.epoch(step), not epochs.is_end(step)
+        lists = lists_beside_leavers(self.data, step, epoch, numbers, going, is_begun=is_begun)
         lists = pinned_first(lists, [pinned[number] for number in numbers])
         counted, scheduled = counted_at(self.data, step, epoch), scheduled_at(self.data, step)
         return Gathered(tuple(members), numbers, tuple(lists), counted, scheduled)

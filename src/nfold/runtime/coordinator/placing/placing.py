@@ -251,8 +251,9 @@ class Placing:
         pinned = pinned_of(self._members)
         refuse_pinned_elsewhere(self._kept, self._members, pinned)
         steps = epoch_steps(self._kept.runs, begun.batch_size)
-        lists = lists_at(self._kept, self._first_step, steps.epoch(self._first_step), self._numbers)
-        scheduled = scheduled_at(self._kept, self._first_step)
+        step, is_begun = self._first_step, not steps.is_end(self._first_step)
+        lists = lists_at(self._kept, step, steps.epoch(step), self._numbers, is_begun=is_begun)
+        scheduled = scheduled_at(self._kept, step)
         for node, spans in zip(self._nodes, lists, strict=True):
             if stays_out := without(spans, scheduled):
                 self._requests.say(cmd.Noted(left_out(node, stays_out, "they did not when the run was kept")))
