@@ -216,13 +216,14 @@ class Training:
         It stays in the ranks' memory, and where that cannot be, in a checkpoint: in both where those who stay are to
         wait. Where nobody can go on from a checkpoint of this program, return commands that are still to be said.
         """
+        has_room = not generation_end.has_no_room  # as they stopped for it, whatever comes of it meanwhile
         commands = yield from self._drained(progress, commands)
         if progress.unkept:
             return commands
         self._requests.say(*commands)
         known = generation_end.known
         header = yield from self._hand_over.take(ranks, progress.done, known.graph, plan_of(known))
-        if header and not generation_end.has_no_room:
+        if header and has_room:
             return header
         commands = self._requests.take_unsaid()
         if progress.kept != progress.done:

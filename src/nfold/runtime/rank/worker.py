@@ -12,7 +12,7 @@
     move            -->    moved        sends samples to others, and keeps those that they send, before training
     build           -->    built        model, buffers and engine for the plan
     meet, probe     -->    beside       both in a thread beside the steps, for a newcomer
-    warm            -->    built        a newcomer builds once without the state, while the others train
+    warm            -->    warmed       a newcomer builds once without the state, while the others train
     until k         -->    steps ..     plays steps up to k, which is never far ahead of what was reported; under an
                                         asynchronous plan threads of the rank do, so that the next k can be heard
     evaluate, checkpoint, model, average

@@ -200,3 +200,33 @@ def test_those_without_a_plan_wait_for_it_too(monkeypatch):
     assert (told(commands), orders(commands)[-1]) == ([GONE], "0 finish")
     (*_, ended) = job.say(0, "finished", usage=None, staleness={})
     assert ended == cmd.Finished(interrupted=True, is_terminated=True)
+
+
+def test_one_that_goes_while_ranks_go_back_ends_a_run_without_a_plan_in_order(monkeypatch):
+    def none(self: JobPlanning, *given: Any) -> Any:
+        raise PlanError("it does not fit")
+
+    job = trained()
+    lose(job)
+    monkeypatch.setattr(JobPlanning, "plan", none)
+    job.say(0, "abandoned")
+    job.handle(ev.HostGone("host-1"))
+    job.say(0, "recalled", states=[])
+    commands = job.handle(ev.StateTaken(b"header"))
+    assert (told(commands)[-1], orders(commands)[-1]) == (GONE, "0 finish")
+
+
+def test_one_that_goes_while_another_one_leaves_ends_a_run_without_a_plan_from_a_checkpoint(monkeypatch):
+    planned = JobPlanning.plan
+
+    def by_two(self: JobPlanning, *given: Any) -> Any:
+        if self.settings.workers == 1:
+            raise PlanError("it does not fit")
+        return planned(self, *given)
+
+    job = parted()
+    monkeypatch.setattr(JobPlanning, "plan", by_two)
+    released(job, 2)
+    job.all_say("holding", (0, 2), step=0)
+    job.handle(ev.HostGone("host-1"))
+    assert orders(job.hold(0, 2)) == ["02 checkpoint"]

@@ -37,6 +37,7 @@ class Generations:
             ClusterError: two of them cannot be connected, since neither can dial the other.
         """
         yield from self._order_to_connect(num_ranks)
+        self._postmortem.ordered("connect")
         yield from self._requests.collect(tuple(range(num_ranks)), [], "connected")
 
     def call(self, num_ranks: int) -> Flow:

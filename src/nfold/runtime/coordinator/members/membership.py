@@ -195,6 +195,11 @@ class Membership:
         return self._waits or bool(self._returning) or is_under_way
 
     @property
+    def others_could_come(self) -> bool:
+        """Whether that is so, or was before: a host that was to come again may go in any moment."""
+        return self._waits or self._counts_on_returning
+
+    @property
     def awaited(self) -> frozenset[int]:
         """Members with a rank that have not finished."""
         return frozenset(self.ranks) - self._finished

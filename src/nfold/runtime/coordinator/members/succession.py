@@ -142,7 +142,7 @@ class Succession:
         try:
             known, builds = yield from self._regrouping.follow(generation_end, ready, done)
         except PlanError as error:
-            if self._standstill is None or not self._membership.others_can_come:
+            if self._standstill is None or not self._membership.others_could_come:
                 raise
             self._standstill.tell_left(before, done, error)
             yield from self._generations.sever(tuple(range(len(self._membership.ranks))))
@@ -199,7 +199,7 @@ class Succession:
                 turnover, known, self._as_seen(ready), step, lambda: self._note_told(after)
             )
         except PlanError as error:
-            if self._standstill is None or not self._membership.others_can_come:
+            if self._standstill is None or not self._membership.others_could_come:
                 raise
             self._standstill.tell(turnover, step, error)
             self._note_told(after)
