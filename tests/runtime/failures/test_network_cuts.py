@@ -60,6 +60,14 @@ def test_pairs_that_follow_a_moment_later_belong_to_the_same_cut():
     assert cuts.look(EVERYBODY) == CutChanges()
 
 
+def test_whichever_pair_is_told_first_the_other_one_belongs_to_it():
+    cuts = Cuts(PATIENCE)
+    cuts.hear(2, {1: 10.5})
+    assert cuts.look(EVERYBODY).begun == (NetworkCut(rank=2, others=(1,), silent_s=10.5),)
+    part(cuts, 1, 11.0)
+    assert cuts.look(EVERYBODY) == CutChanges(), "it is rank 1 that is cut off"
+
+
 def test_a_cut_heals_only_when_both_ends_are_heard():
     """A partition may grow until it holds the coordinator too."""
     cuts = Cuts(PATIENCE)

@@ -91,7 +91,9 @@ def _belongs(new: NetworkCut, told: NetworkCut, pairs: Mapping[frozenset[int], f
     """Return whether a cut is the rest of one that was told: ranks report at times of their own."""
     silent_s = [pairs[pair] for pair in told.pairs if pair in pairs]
     together = any(abs(new.silent_s - seconds) < QUIET_S for seconds in silent_s)
-    return together and all(told.rank in pair for pair in new.pairs)
+    is_pair = len(told.others) == 1  # of which each may be who is cut off
+    ends = (told.rank, *told.others) if is_pair else (told.rank,)
+    return together and any(all(end in pair for pair in new.pairs) for end in ends)
 
 
 def explained(pairs: Mapping[frozenset[int], float], rather: Collection[int] = ()) -> list[NetworkCut]:
