@@ -70,6 +70,14 @@ class Held:
         self.shell.check_no_halves()
         return result
 
+    def resume_at_least(self, last):
+        """Go on with it from what its hosts hold, which is not before a step."""
+        resumed = self.run("resume", "held")
+        assert resumed.code == 0, resumed.err
+        told = re.search(r"local-\d, local-\d held, and the run goes on from step (\d+)", resumed.err)
+        assert told, resumed.err
+        assert int(told[1]) >= last
+
     def agents(self):
         """Processes of its agents."""
         words = {pid: Path(f"/proc/{pid}/cmdline").read_text().split("\0") for pid in self.shell.processes()}
@@ -109,14 +117,7 @@ def held(shell, wait_for_end):
 def test_hosts_of_a_killed_command_go_on_from_the_step_that_they_hold(held):
     held.begin()
     assert os.stat(held.folder / "held.json").st_mode & 0o077 == 0
-    last = held.kill()
-
-    resumed = held.run("resume", "held")
-
-    assert resumed.code == 0, resumed.err
-    told = re.search(r"local-\d, local-\d held, and the run goes on from step (\d+)", resumed.err)
-    assert told, resumed.err
-    assert int(told[1]) >= last
+    held.resume_at_least(held.kill())
     held.check_result()
 
 
@@ -127,14 +128,7 @@ def test_hosts_that_hold_samples_go_on_from_the_step_that_they_hold(held):
     (mine / "all.py").write_text(ENDLESS_SCRIPT)
     held.shell.environment["NFOLD_DATA"] = str(held.shell.folder / "data")
     held.begin("--place", "waterfill")
-    last = held.kill()
-
-    resumed = held.run("resume", "held")
-
-    assert resumed.code == 0, resumed.err
-    told = re.search(r"local-\d, local-\d held, and the run goes on from step (\d+)", resumed.err)
-    assert told, resumed.err
-    assert int(told[1]) >= last
+    held.resume_at_least(held.kill())
     held.check_placed_result()
 
 
@@ -142,12 +136,7 @@ def test_hosts_that_hold_samples_go_on_from_the_step_that_they_hold(held):
 @pytest.mark.parametrize("strategy", ["ps-async", "ssp"])
 def test_ranks_that_wait_for_no_common_step_hold_too(held, strategy):
     held.begin("--strategy", strategy, *(("--staleness", "2") if strategy == "ssp" else ()))
-    last = held.kill()
-    resumed = held.run("resume", "held")
-    assert resumed.code == 0, resumed.err
-    told = re.search(r"local-\d, local-\d held, and the run goes on from step (\d+)", resumed.err)
-    assert told, resumed.err
-    assert int(told[1]) >= last
+    held.resume_at_least(held.kill())
     assert [line["step"] for line in held.lines()] == list(range(1, STEPS + 1)), "each step counts once"
 
 

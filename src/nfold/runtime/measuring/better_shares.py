@@ -7,7 +7,7 @@
               and half of that at least in every block
 
 So noise moves nothing, and it does not matter which rank is slow, or by how much: only what others could win. Who has
-no chunks is left out, since nobody knows how fast it is. Chunks of unlike sizes are taken for chunks of the same size.
+no chunks is left out, since nobody knows how fast it is. Chunks of unlike sizes are weighed.
 After each time twice as many blocks must agree, 160 s of them at most, and half as many after ten such spans without a
 change. As long as the same shares go on, ranks must take another time than then.
 """

@@ -183,13 +183,14 @@ def test_a_host_that_does_not_come_again_is_not_waited_for(gone):
     assert failed(given_up(job, "apart"))
 
 
-def test_those_without_a_plan_wait_for_it_too(monkeypatch):
-    def none(self: JobPlanning, *given: Any) -> Any:
-        raise PlanError("it does not fit")
+def no_plan(self: JobPlanning, *given: Any) -> Any:
+    raise PlanError("it does not fit")
 
+
+def test_those_without_a_plan_wait_for_it_too(monkeypatch):
     job = trained()
     lose(job)
-    monkeypatch.setattr(JobPlanning, "plan", none)
+    monkeypatch.setattr(JobPlanning, "plan", no_plan)
     job.say(0, "abandoned")
     job.say(0, "recalled", states=[])
     job.handle(ev.StateTaken(b"header"))
@@ -203,12 +204,9 @@ def test_those_without_a_plan_wait_for_it_too(monkeypatch):
 
 
 def test_one_that_goes_while_ranks_go_back_ends_a_run_without_a_plan_in_order(monkeypatch):
-    def none(self: JobPlanning, *given: Any) -> Any:
-        raise PlanError("it does not fit")
-
     job = trained()
     lose(job)
-    monkeypatch.setattr(JobPlanning, "plan", none)
+    monkeypatch.setattr(JobPlanning, "plan", no_plan)
     job.say(0, "abandoned")
     job.handle(ev.HostGone("host-1"))
     job.say(0, "recalled", states=[])
