@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from torch import nn
 from nfold.core.options.averages import Averages
 from nfold.planning.scheduling.rank_schedules import rank_schedules
 from nfold.program import Program
+from nfold.runtime.coordinator.members import lookahead
 from nfold.runtime.parameters.buffers import Buffers
 from nfold.runtime.rank.rank_of_generation import Rank
+from nfold.runtime.snapshots.shadow import Shadow
 from nfold.runtime.step.built_model import KeptModel, Part
 from nfold.runtime.step.cells import Cells
 from nfold.runtime.step.replica import Replica
@@ -267,3 +270,92 @@ def test_what_was_built_before_it_was_needed_takes_all_of_the_state():
     assert rate == pytest.approx(1e-3 * 0.9**3)
     later.close()
     anew.close()
+
+
+class Followed:
+    """What shadows do in a run."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+        """That were played after the others."""
+        self.are_held = False
+        """Whether they say nothing of how far they are."""
+
+
+@pytest.fixture
+def followed(monkeypatch) -> Followed:
+    """Each newcomer follows, however quick its link is, and plays two steps at least."""
+    found, replay, tell = Followed(), Replica.replay, Shadow._tell_if_ahead
+
+    def note(self, index, sums):
+        replay(self, index, sums)
+        found.steps.append(index)
+
+    def tell_late(self, step):
+        if not found.are_held and step >= self._to_follow.label[1] + 2:
+            tell(self, step)
+
+    monkeypatch.setattr(lookahead, "following_rate", lambda *_: inf)
+    monkeypatch.setattr(Replica, "replay", note)
+    monkeypatch.setattr(Shadow, "_tell_if_ahead", tell_late)
+    return found
+
+
+def until_followed(run: Elastic, followed: Followed) -> None:
+    """Let another one come, and train until it has played a step after the others."""
+    run.train(2)
+    run.session.request()
+    while not followed.steps:
+        run.train(1)
+
+
+def test_a_newcomer_that_has_followed_reads_nothing_and_all_end_with_one_devices_bits(
+    tmp_path, monkeypatch, trained, followed
+):
+    taken, take = [], KeptModel.take
+
+    def note(self, part, state, checkpoint):
+        taken.append((self._kept[1] if self._kept else None, state))
+        return take(self, part, state, checkpoint)
+
+    monkeypatch.setattr(KeptModel, "take", note)
+    torch.set_num_threads(1)
+    mine = rich()
+    run = Elastic(mine, tmp_path / "run", may_lose=True, exact=True)
+    until_followed(run, followed)
+    run.until_planned(2)
+    run.train(3)
+    found = run.end().state_dict()
+    (event,) = run.folder.events()
+    assert followed.steps == list(range(followed.steps[0], followed.steps[-1] + 1))
+    assert [kept == state for kept, state in taken[-3:]] == [True] * 3, "all go on with the model that they have"
+    assert event.moved_bytes > 0
+    assert not unlike(found, undisturbed(mine, tmp_path / "alone", run.step))
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+def test_a_loss_while_somebody_follows_costs_no_step(tmp_path, trained, followed, lost):
+    """Of a rank that lends, or of the shadow itself."""
+    followed.are_held = True
+    run = Elastic(rich(), tmp_path / "run", may_lose=True, workers=3)
+    until_followed(run, followed)
+    run.cut_off(lost)
+    followed.are_held = False
+    if lost == 1:
+        run.until_planned(3)
+    else:
+        run.until_noted("before it was let in")
+    run.train(3)
+    weights = run.end().state_dict()
+    assert difference(weights, one_device(run.step)[0]) <= 1e-9
+    assert sum(event.steps_again or 0 for event in run.folder.events()) == 0
+
+
+def test_a_run_keeps_its_state_and_ends_while_somebody_follows(tmp_path, followed):
+    followed.are_held = True
+    run = Elastic(rich(), tmp_path / "run", may_lose=True, steps=14, checkpoint_every=5)
+    until_followed(run, followed)
+    weights = run.to_the_end().state_dict()
+    assert run.step == 14
+    assert len(run.told.plans) == 1, "nobody has joined"
+    assert difference(weights, one_device(14)[0]) <= 1e-9

@@ -159,6 +159,14 @@ def ring(reduction: Reduction, ready: Mapping[int, Events], network: MessageWrit
     return {rank: tuple(events) or ready[rank] for rank, events in done.items()}
 
 
+def summed_first(reduction: Reduction, rank: int) -> tuple[Elements, ...]:
+    """Return the pieces of a ring's sums that one member has before all others, before they go round."""
+    shares = equal_shares(reduction.num_elements, reduction.members)
+    share = shares[(reduction.members.index(rank) + 1) % len(shares)]
+    pieces = _pieces(share, reduction.piece_elements)
+    return tuple(Elements("gradient", reduction.name, start, stop) for start, stop in pieces)
+
+
 def push(reduction: Reduction, ready: Mapping[int, Events], network: MessageWriter) -> dict[Share, Events]:
     """Add the messages that bring gradients to the ranks that sum them.
 

@@ -58,8 +58,8 @@ MOST_LOOKS = 25
 """So often that is waited for again where all that was seen is an echo, and the others could go on without its cause:
 how a process has ended its host may say late."""
 
-BESIDE = frozenset({"beside", "warmed"})
-"""What members without a rank do beside the steps of others, before they have one."""
+BESIDE = frozenset({"beside", "warmed", "lent", "followed"})
+"""What is done beside the steps of others for members without a rank, before they have one."""
 NO_CHECKPOINTS = "the run keeps no checkpoints, so nobody can go on from its state with other members"
 DATA_LIVE_HERE = "each rank trains on the samples that live on its node, and who leaves would take them along"
 

@@ -161,7 +161,7 @@ class Training:
                     commands.append(cmd.Order(ranks, {"do": "until", "step": granted}))
                 for done in news:
                     if isinstance(done, cmd.StepDone) and granted < total and not self._interrupted:
-                        commands += reprobing.look(done)
+                        commands += [] if generation_end.has_shadow else reprobing.look(done)
                 self._postmortem.reached(progress.done)
         if generation_end.is_due and granted < total and not self._interrupted:
             kept = yield from self._keep_state(ranks, progress, generation_end, commands)

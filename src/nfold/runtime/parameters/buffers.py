@@ -1,7 +1,7 @@
 """Where the bytes of messages lie: flat buckets of gradients and values that parameters are views of."""
 
 from bisect import bisect_right
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -66,7 +66,12 @@ class _Region:
 
 
 class Buffers:
-    """All flat buffers of one rank. On an accelerator the wire has a copy in host memory."""
+    """All flat buffers of one rank. On an accelerator the wire has a copy in host memory.
+
+    Attributes:
+        on_summed: called with elements that were added to for the last time in a step, from the transport's threads;
+            None: nobody wants to know.
+    """
 
     def __init__(
         self,
@@ -90,6 +95,7 @@ class Buffers:
             sparse: parameters whose gradients tell touched places from others; see
             `capture/optimizers/touched_rows.py`.
         """
+        self.on_summed: Callable[[Elements], None] | None = None
         self._device, self._sparse = device, sparse
         self._marked = {each.name for each in reductions if any(name in sparse for name in each.parameters)}
         self._regions: dict[tuple[str, str], list[_Region]] = {}
@@ -126,7 +132,7 @@ class Buffers:
 
     def forget_messages(self) -> None:
         """Forget where messages lie, since those of another schedule follow. None may be on its way."""
-        self._scratch, self._wires, self._targets = {}, {}, {}
+        self._scratch, self._wires, self._targets, self.on_summed = {}, {}, {}, None
 
     def zero_gradients(self) -> None:
         """Empty every bucket before the first backward of a step, and put back views that were replaced.
@@ -175,6 +181,8 @@ class Buffers:
         self._take_in(task, elements)
         if task.completes and elements.kind == "addend":
             self.write_sums(elements)
+        if task.completes and self.on_summed is not None:
+            self.on_summed(elements)
 
     def write_sums(self, addends: Elements) -> None:
         """Make gradients of the sums of whole numbers."""

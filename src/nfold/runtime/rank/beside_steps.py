@@ -1,4 +1,4 @@
-"""Does beside the steps what a next generation needs: meets newcomers, and probes the way to them.
+"""Does beside the steps what a next generation needs: meets newcomers, probes the way to them, lets one be a shadow.
 
 One thread does one order after another, while another one trains. A later order ends the one under way: nobody waits
 for its answer any more.
@@ -6,15 +6,28 @@ for its answer any more.
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Collection
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from nfold.core import codec
+from nfold.core.placement import Reduction
 from nfold.errors import NfoldError
+from nfold.runtime.checkpoint.joined_facts import UNKEPT
 from nfold.runtime.control.channel import ChannelClosed, ControlChannel, Message
+from nfold.runtime.rank.process import Process
+from nfold.runtime.rank.rank_of_generation import Rank
 from nfold.runtime.rank.rank_tools import Tools, Wiring
+from nfold.runtime.snapshots.lending import Lending
+from nfold.runtime.snapshots.shadow import Shadow, ToFollow
+from nfold.runtime.snapshots.state_reading import Source, StateReading
+from nfold.runtime.step.replica import Replica
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+NOT_ALONE = "more than updates may change its model"
 
 
 class BesideSteps:
@@ -75,3 +88,105 @@ class BesideSteps:
         finally:
             connections.end_beside()
         return {"found": codec.encode(found) if found else None}
+
+
+class Shadowing:
+    """What one process does for a newcomer that is a shadow, or as that newcomer. One thread gives the orders."""
+
+    def __init__(self, process: Process, wiring: Wiring) -> None:
+        self._process, self._wiring = process, wiring
+        self._lending: Lending | None = None
+        self._borrower = -1
+        """The member that it is given to."""
+        self._rank: Rank | None = None
+        """Of a newcomer, which is built and not connected."""
+        self._shadow: Shadow | None = None
+
+    def lend(self, rank: Rank, order: Message) -> None:
+        """Begin to give a newcomer the state of this step and the sums of those that follow; or end that."""
+        self.end()
+        if not order["members"]:
+            return
+        replica, step = rank.replica, rank.reached
+        told: Message = {"step": step, "rows": [], "facts": {}, "failed": ""}
+        if not isinstance(replica, Replica) or not rank.may_be_followed:
+            self._tell("lent", order["ticket"], **told | {"failed": NOT_ALONE})
+            return
+        try:
+            transport = self._wiring.connections.beside(order["generation"], order["members"])
+            place = ((rank.transport.number, step), self._process.member)
+            failed = partial(self._tell_lost, order["ticket"])
+            self._lending, self._borrower = Lending(transport, replica, *place, failed), order["members"][0]
+            told |= self._lending.told
+            told["failed"] = told["facts"][UNKEPT]
+        except NfoldError as error:
+            told["failed"] = str(error)
+        self._tell("lent", order["ticket"], **told)
+
+    def await_order(self, rank: Rank) -> None:
+        """Let a newcomer that has built be ready to follow."""
+        self._rank = rank
+
+    def follow(self, order: Message, header: bytes) -> None:
+        """Let the newcomer follow the others, from their state on."""
+        tell = partial(self._tell_step, order["ticket"])
+        if self._rank is None or not self._rank.may_be_followed:
+            tell(None, NOT_ALONE)
+            return
+        replica = self._rank.replica
+        assert isinstance(replica, Replica), "it may follow"
+        reductions = tuple(codec.decode(Reduction, each) for each in order["reductions"])
+        to_follow = ToFollow(
+            label=tuple(order["state"]),
+            header=header,
+            lent=tuple(replica.sums_of(rank, reductions) for rank in order["ranks"]),
+            bytes_per_s=order["bytes_per_s"],
+            most_bytes=order["most_bytes"],
+        )
+        try:
+            transport = self._wiring.connections.beside(order["generation"], order["members"])
+            reading = StateReading(transport, None, list(map(Source.from_row, order["sources"])))
+            self._shadow = Shadow(transport, replica, reading, to_follow, tell)
+        except NfoldError as error:
+            tell(None, str(error))
+
+    def settle(self, members: Collection[int]) -> None:
+        """Come to an end before a generation begins: the shadow is given what it lacks, and keeps its model.
+
+        A shadow that has failed keeps none, and builds anew.
+        """
+        if self._lending is not None and self._borrower in members:
+            self._lending.finish()
+        if self._rank is not None:
+            label = self._shadow.finish() if self._shadow is not None else None
+            if self._shadow is None or label is not None:
+                self._rank.keep(label)
+            if self._shadow is not None and label is not None:
+                self._process.followed_bytes = self._shadow.received_bytes
+        self.end()
+
+    def abandon(self) -> None:
+        """Let all that waits for others fail; from any thread."""
+        if self._lending is not None or self._shadow is not None:
+            self._wiring.connections.end_beside()
+
+    def end(self) -> None:
+        """Give nothing more, and follow nobody any more."""
+        self.abandon()
+        if self._lending is not None:
+            self._lending.end()
+        if self._shadow is not None:
+            self._shadow.finish()
+        if self._rank is not None:
+            self._rank.close()
+        self._lending = self._shadow = self._rank = None
+
+    def _tell_lost(self, ticket: Any, why: str) -> None:
+        self._tell("lent", ticket, failed=why)
+
+    def _tell_step(self, ticket: Any, step: int | None, why: str) -> None:
+        self._tell("followed", ticket, step=step, failed=why)
+
+    def _tell(self, what: str, ticket: Any, **told: Any) -> None:
+        with contextlib.suppress(ChannelClosed):  # the coordinator is gone: who reads orders sees it
+            self._process.channel.send({"is": what, "ticket": ticket, **told})

@@ -32,6 +32,7 @@ from nfold.runtime.rank.sample_moving import SampleMoving
 from nfold.runtime.rank.snapshots_of_rank import SnapshotsOfRank
 from nfold.runtime.rank.state_delivery import collect_from, send_file, usage_of
 from nfold.runtime.rank.state_handing import StateHanding
+from nfold.runtime.snapshots.state_memory import Label
 from nfold.runtime.step.built_model import BuiltModel, Part
 from nfold.runtime.step.replica import Replica
 from nfold.transport.generations.generation_transport import GenerationTransport
@@ -80,8 +81,8 @@ class Rank:
             "deliver": self._do_deliver,
             "drop": self._do_drop,
             "holdings": self._do_holdings,
-            "hand": self._do_hand,
-            "keep": self._do_keep,
+            "hand": self._state_handing.hand,
+            "keep": self._state_handing.keep,
             "protect": self._do_protect,
         }
 
@@ -113,6 +114,14 @@ class Rank:
         resident = self._process.resident
         return self._replica is not None and (resident is None or not resident.store.is_asking)
 
+    @property
+    def may_be_followed(self) -> bool:
+        """Whether each rank has the whole model, and nothing but updates ever changes it."""
+        replica, own = self._replica, self._own_weights
+        finds_any = own is not None and own.are_any
+        is_whole = isinstance(replica, Replica) and replica.plan.is_replicated
+        return is_whole and not (replica.may_change_itself or finds_any)
+
     def pause(self) -> None:
         """Stop between two steps, and report all steps that were played."""
         self._process.reporter.flush()
@@ -133,9 +142,9 @@ class Rank:
         if self._commits and isinstance(replica, Replica) and self.number in replica.plan.placement.working:
             self._state_handing.hold_whole(replica, self._own_weights, self._next_step)
 
-    def keep_new(self) -> None:
-        """Keep what was built and never trained."""
-        self._state_handing.keep_model(self._replica, self._own_weights, None)
+    def keep(self, state: Label | None) -> None:
+        """Keep the model with the state that others have too; None: it was built and never trained."""
+        self._state_handing.keep_model(self._replica, self._own_weights, state)
 
     def close(self) -> None:
         """Free the model and the buffers, whatever is under way; a model that the process keeps stays."""
@@ -239,7 +248,7 @@ class Rank:
     # Training
 
     def _do_until(self, order: Message, _: bytes) -> None:
-        replica, reporter = self._the_replica, self._process.reporter
+        replica, reporter = self.replica, self._process.reporter
         if self._own_weights is not None:
             self._own_weights.check()
         self._forget_states()
@@ -288,10 +297,10 @@ class Rank:
             self._replica.trace(self._kept)
 
     def _do_limit(self, order: Message, _: bytes) -> None:
-        limit_unsent(self.transport, self._the_replica.plan.nodes, order["unsent_bytes"])
+        limit_unsent(self.transport, self.replica.plan.nodes, order["unsent_bytes"])
 
     def _do_evaluate(self, order: Message, _: bytes) -> None:
-        process, replica, averaged_tag = self._process, self._the_replica, order["averaged_tag"]
+        process, replica, averaged_tag = self._process, self.replica, order["averaged_tag"]
         self.pause()
         reader = process.loader_pool.reader("test_data")
         here = Evaluating(process.the_program, replica, process.datasets["test"], process.device, reader)
@@ -317,7 +326,7 @@ class Rank:
     def _do_checkpoint(self, order: Message, _: bytes) -> None:
         self.pause()
         process = self._process
-        takes = order["evaluates"] and not self._the_replica.is_complete
+        takes = order["evaluates"] and not self.replica.is_complete
         build = partial(build_model, process.the_program, process.device) if takes else None
         collected = self._collect(order["tag"], with_optimizer=True)
         has_file, self._fetched = send_file(process.channel, "checkpoint", collected, build)
@@ -339,7 +348,8 @@ class Rank:
 
     def _do_deliver(self, order: Message, _: bytes) -> None:
         self._part()
-        told = {"usage": codec.encode(self._usage(self._the_replica.plan)), "staleness": self._staleness}
+        staleness = self.replica.staleness if isinstance(self.replica, AsynchronousReplica) else {}
+        told = {"usage": codec.encode(self._usage(self.replica.plan)), "staleness": staleness}
         collected = self._collect(order["tag"], with_optimizer=False)
         has_file, _fetched = send_file(self._process.channel, "model", collected)
         self._process.channel.send({"is": "delivered", **told, "has_file": has_file})
@@ -347,18 +357,12 @@ class Rank:
     def _do_holdings(self, _: Message, __: bytes) -> None:
         self.pause()
         self._snapshots.rest()
-        self._process.channel.send(self._state_handing.hold(self._the_replica, self._own_weights, self._next_step))
-
-    def _do_hand(self, order: Message, _: bytes) -> None:
-        self._process.channel.send(self._state_handing.hand(order))
-
-    def _do_keep(self, order: Message, header: bytes) -> None:
-        self._process.channel.send(self._state_handing.keep(order, header))
+        self._process.channel.send(self._state_handing.hold(self.replica, self._own_weights, self._next_step))
 
     def _do_drop(self, _: Message, __: bytes) -> None:
         """Forget the plan and what was trained under it; another plan may follow."""
         self._part()
-        usage = codec.encode(self._usage(self._the_replica.plan))
+        usage = codec.encode(self._usage(self.replica.plan))
         self.close()
         lift_limits(self.transport)
         self._process.channel.send({"is": "dropped", "usage": usage})
@@ -373,7 +377,7 @@ class Rank:
         self._process.reporter.end()
 
     def _collect(self, tag: int, **wanted: Any) -> Collected | None:
-        return collect_from(self._the_replica, self.transport, tag, step=self._next_step, **wanted)
+        return collect_from(self.replica, self.transport, tag, step=self._next_step, **wanted)
 
     def _usage(self, plan: Plan) -> Any:
         return usage_of(
@@ -391,10 +395,7 @@ class Rank:
         return range(self._kept_from, self._kept_from + KEPT_STEPS)
 
     @property
-    def _staleness(self) -> dict[str, int]:
-        return self._replica.staleness if isinstance(self._replica, AsynchronousReplica) else {}
-
-    @property
-    def _the_replica(self) -> Replica | AsynchronousReplica:
+    def replica(self) -> Replica | AsynchronousReplica:
+        """What it trains."""
         assert self._replica is not None, "build comes first"
         return self._replica

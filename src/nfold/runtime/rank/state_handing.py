@@ -81,32 +81,28 @@ class StateHanding:
             self._process.memory.put(live_state(label, self._process.member, offer, is_whole=True))
             self.keep_model(replica, own_weights, label)
 
-    def hand(self, order: Message) -> Message:
-        """Give to those who stay, or take from those who leave; return what the coordinator is told."""
+    def hand(self, order: Message, _: bytes) -> None:
+        """Give to those who stay, or take from those who leave."""
         label = (order["generation"], order["step"])
         arrived = hand(self._transport, self._process.memory.get(label), list(map(Handing.from_row, order["handings"])))
         self._process.memory.add(label, arrived)
-        return {"is": "handed"}
+        self._process.channel.send({"is": "handed"})
 
-    def keep(self, order: Message, header: bytes) -> Message:
+    def keep(self, order: Message, header: bytes) -> None:
         """Send the coordinator the file of a state that ranks hold, or give rank 0 what it lacks of that.
 
         Args:
             order: says who reads what from whom.
             header: of the file.
-
-        Returns:
-            What the coordinator is told.
         """
         told = order["state"]
         state = self._process.memory.get((told["generation"], told["step"]))
         self._give(state, told)
-        if self._transport.rank > 0:
-            return {"is": "kept", "has_file": False}
-        reading = StateReading(self._transport, state, list(map(Source.from_row, told["sources"])))
-        send_state(self._process.channel, "checkpoint", header, reading.read)
-        reading.end()
-        return {"is": "kept", "has_file": True}
+        if has_file := self._transport.rank == 0:
+            reading = StateReading(self._transport, state, list(map(Source.from_row, told["sources"])))
+            send_state(self._process.channel, "checkpoint", header, reading.read)
+            reading.end()
+        self._process.channel.send({"is": "kept", "has_file": has_file})
 
     def checkpoint(self, order: Message, header: bytes) -> Checkpoint | None:
         """Return the state to begin with, and begin to give others what they lack of it; None: a new model.
@@ -148,8 +144,9 @@ class StateHanding:
 
     def end_reading(self) -> int:
         """Ask nobody for anything more: this rank has built; return the bytes of the state that it was given."""
+        followed_bytes, self._process.followed_bytes = self._process.followed_bytes, 0
         if self._reading is None:
             return self._file_bytes
         reading, self._reading = self._reading, None
         reading.end()
-        return reading.received_bytes
+        return reading.received_bytes + followed_bytes

@@ -58,7 +58,7 @@ from nfold.runtime.data.loaded_program import facts_of, find_device, load_datase
 from nfold.runtime.data.loaders import LoaderPool
 from nfold.runtime.measuring.unsent_bytes import lift_limits
 from nfold.runtime.rank.agreed_gradients import agreed_gradients
-from nfold.runtime.rank.beside_steps import BesideSteps
+from nfold.runtime.rank.beside_steps import BesideSteps, Shadowing
 from nfold.runtime.rank.cut_trial import why_cut_inexact
 from nfold.runtime.rank.process import Process
 from nfold.runtime.rank.rank_of_generation import Rank
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from nfold.transport.generations.connections import Connections
 
 _OF_THE_PROCESS = frozenset(
-    {"load", "reside", "profile", "listen", "connect", "pace", "warm", "finish", "abandon", "recall"}
+    {"load", "reside", "profile", "listen", "connect", "pace", "warm", "follow", "finish", "abandon", "recall"}
 )
 """Orders that a process obeys whether it is a rank or not."""
 
@@ -116,7 +116,7 @@ class Worker:
         """Of the generation under way."""
         self._abandoned = threading.Event()
         self._doing = "starting"
-        self._beside = BesideSteps(channel, wiring, tools)
+        self._beside, self._shadowing = BesideSteps(channel, wiring, tools), Shadowing(self._process, wiring)
         orders.on_abandon(self._hear_abandon)
         orders.on_loss(self._held)
         for do in self._beside.kinds:
@@ -146,7 +146,7 @@ class Worker:
             order, blob = self._process.orders.get()
             self._doing = order["do"]
             if self._doing in _OF_THE_PROCESS:
-                self._obey(order)
+                self._obey(order, blob)
             elif self._rank is not None:
                 self._obey_as_rank(self._rank, order, blob)
             if self._rank is not None and self._process.orders.empty():
@@ -158,7 +158,7 @@ class Worker:
             return False
         return self._doing == "finish"
 
-    def _obey(self, order: Message) -> None:
+    def _obey(self, order: Message, blob: bytes) -> None:
         match order["do"]:
             case "load":
                 self._do_load(order)
@@ -174,6 +174,8 @@ class Worker:
                 self._do_pace(order)
             case "warm":
                 self._do_warm(order)
+            case "follow":
+                self._shadowing.follow(order, blob)
             case "finish":
                 self._channel.send({"is": "finished"})
             case "abandon":
@@ -200,6 +202,8 @@ class Worker:
     def _obey_as_rank(self, rank: Rank, order: Message, blob: bytes) -> None:
         if order["do"] == "probe":
             self._do_probe(rank, order)
+        elif order["do"] == "lend":
+            self._shadowing.lend(rank, order)
         elif order["do"] == "gauge":
             self._channel.send({"is": "gauged", "bit_s": self._tools.gauge()})
         else:
@@ -277,6 +281,7 @@ class Worker:
 
     def _do_connect(self, order: Message) -> None:
         """Take part in a generation: make the connections to its members that are missing, end those to who is gone."""
+        self._shadowing.settle(order["members"])
         self._end_generation()
         self._beside.end()
         addresses = {member: (str(host), int(port)) for member, host, port in order["addresses"]}
@@ -309,14 +314,18 @@ class Worker:
         self._channel.send({"is": "paced", "pace": codec.encode(pace)})
 
     def _do_warm(self, order: Message) -> None:
-        """Build a rank of the next generation, which takes its state once the others have stopped."""
-        if self._process.owns_process:  # threads that train share torch with this one
+        """Build a rank of the next generation, which takes its state once the others have stopped, or follows them."""
+        self._shadowing.end()
+        if self._process.owns_process or order["follows"]:  # threads that train share torch with this one
             rank = Rank(self._process, alone(order["rank"], order["world_size"]), "")
-            try:
+            with contextlib.ExitStack() as unless_it_follows:
+                unless_it_follows.callback(rank.close)
                 rank.build(order, b"")
-                rank.keep_new()
-            finally:
-                rank.close()
+                if order["follows"]:
+                    self._shadowing.await_order(rank)
+                    unless_it_follows.pop_all()
+                else:
+                    rank.keep(None)
         self._channel.send({"is": "warmed", "number": order["number"]})
 
     # Ending
@@ -338,6 +347,7 @@ class Worker:
     def _hear_abandon(self) -> None:
         """End what waits for other members, from the thread that hears orders."""
         self._abandoned.set()
+        self._shadowing.abandon()
         if self._process.resident is not None:
             self._process.resident.store.let_go()
         if self._connections is not None:
@@ -345,6 +355,7 @@ class Worker:
 
     def _leave_generation(self) -> None:
         """End the generation under way, which others may go on from."""
+        self._shadowing.end()
         if self._rank is not None:
             self._process.reporter.flush()
             self._rank.leave_state()
@@ -369,6 +380,7 @@ class Worker:
         self._process.orders.leave()
         self._process.reporter.stop()
         self._process.loader_pool.close()
+        self._shadowing.end()
         self._end_generation()
         if self._process.resident is not None:
             self._process.resident.store.close()

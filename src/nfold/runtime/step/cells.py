@@ -158,6 +158,13 @@ class Cells:
             parameter.grad = None
         self._tell_if_all()
 
+    def begin_again(self, step: int, sizes: tuple[int, ...]) -> None:
+        """Get ready to do what a step has changed, whose sums are known: nothing of it is computed here."""
+        self._step = _Step(index=step, sizes=sizes)
+        self._buffers.zero_gradients()
+        for parameter in self._unheld:
+            parameter.grad = None
+
     @property
     def stores(self) -> dict[type, DataStore]:
         """Where the data of messages lie, by what names them."""

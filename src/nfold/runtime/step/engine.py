@@ -79,7 +79,11 @@ class Played:
 
 
 class Engine:
-    """Plays one rank's schedule, step after step. Threads: `play` computes; the transport's threads call back."""
+    """Plays one rank's schedule, step after step. Threads: `play` computes; the transport's threads call back.
+
+    Attributes:
+        on_commit: called with each step whose messages are all over, before it changes the training's state.
+    """
 
     def __init__(
         self,
@@ -102,6 +106,7 @@ class Engine:
         commits: whether the state changes only once all messages of the step are over: a step that fails has changed
             nothing then. No message may wait for what changes it.
         """
+        self.on_commit: Callable[[int], None] | None = None
         self._rank, self._num_tags = schedule.rank, max(1, schedule.num_tags)
         last = COMMITTED if commits else ()
         compute = tuple(task for task in schedule.tasks if not isinstance(task, MessageEnd))
@@ -163,6 +168,8 @@ class Engine:
             self._wait(functools.partial(self._is_ready, task.id), played)
             self._perform(task, played)
         self._wait(lambda: self._left == 0, played)
+        if self.on_commit is not None:
+            self.on_commit(step)
         for task in self._commit:
             self._perform(task, played)
         played.end_s = self._clock()

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,14 +14,17 @@ from nfold.capture.computing.batch_norm import StatisticsRecorder
 from nfold.capture.example_batches import program_batches
 from nfold.capture.side_effects.module_states import is_freed
 from nfold.core.graph import ModelGraph
+from nfold.core.placement import Reduction
 from nfold.core.plan import Plan
 from nfold.core.residency import PlacedRun
 from nfold.core.schedule import RankSchedule
-from nfold.core.tasks import Load
+from nfold.core.tasks import COMMITTED, Elements, Load
 from nfold.core.trace import ReductionParts, Span, StepParts
 from nfold.errors import ProgramError
 from nfold.planning.costs.peak_memory import foreign_parameters
 from nfold.planning.operator_parts.splitting import split_graph
+from nfold.planning.reductions.norm_messages import FACTOR
+from nfold.planning.reductions.ring_and_server_messages import summed_first
 from nfold.program import Program
 from nfold.runtime.checkpoint.agreement import fingerprints, first_diverged
 from nfold.runtime.checkpoint.checkpoint_format import Checkpoint, Offer, offer
@@ -116,6 +119,7 @@ class Replica:
         self.rank, self.plan, self.device = rank, plan, device
         self._graph, self._transport, self._clock = split_graph(graph, plan.splits), transport, clock
         self._all_groups = own.statistics
+        self._committed = tuple(task for task in own.tasks if isinstance(task, COMMITTED))
         self._groups = tuple(group for group in own.statistics if rank in group.members)
         self._foreign = foreign_parameters(self._graph, plan.placement)
         self.sampler = sampler_of(program, dataset, plan.batch_size, plan.chunks, graph.least_chunk, placed)
@@ -225,6 +229,39 @@ class Replica:
             played.seconds["UPDATE"] += end_s - played.end_s
             played.end_s = end_s
 
+    # Steps of others
+
+    def sums_of(self, rank: int, reductions: Sequence[Reduction]) -> tuple[Elements, ...]:
+        """Return which sums of a step a rank gives to a newcomer that plays it too; all ranks together give all.
+
+        Args:
+            rank: of those that sum.
+            reductions: of these, each a ring of all of them.
+        """
+        own = tuple(piece for each in reductions for piece in summed_first(each, rank))
+        if rank != reductions[0].members[0]:
+            return own
+        rows = (Elements("statistics", each.name, 0, self.plan.chunks * each.num_elements) for each in self._all_groups)
+        return (*own, *rows, *([FACTOR] if self._clipping is not None else []))
+
+    def values(self, elements: Elements) -> torch.Tensor:
+        """Return elements of a buffer, a view of shape [stop - start]."""
+        return self._buffers.flat(elements)
+
+    def tell_sums(self, summed: Callable[[Elements], None] | None, committed: Callable[[int], None] | None) -> None:
+        """Set who is told of elements once they are summed, and of steps before they change the training's state."""
+        self._buffers.on_summed, self._engine.on_commit = summed, committed
+
+    def replay(self, index: int, sums: Iterable[tuple[Elements, torch.Tensor]]) -> None:
+        """Do what a step of others has changed of the training's state, from all of its sums."""
+        self._cells.begin_again(index, self.sampler.sizes(index))
+        for elements, values in sums:
+            self._buffers.flat(elements).copy_(values)
+        for task in self._committed:
+            self._cells.perform(task, _nobody_waits)
+        if self.averages is not None:
+            self.averages.update(index + 1)
+
     def pause(self) -> None:
         """Measure the next step from its own begin: what comes before it (evaluation, a checkpoint) is no step."""
         self._previous_end_s = None
@@ -322,5 +359,10 @@ class Replica:
     def close(self) -> None:
         """Stop loading, and let go of the model's parameters: no message of a failed step reaches them any more."""
         self._engine.end()
+        self.tell_sums(None, None)
         self._loader.close()
         self._cells.close()
+
+
+def _nobody_waits(_: int) -> None:
+    """No message waits for what changes the training's state."""

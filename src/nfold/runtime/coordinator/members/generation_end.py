@@ -38,6 +38,11 @@ class GenerationEnd:
         return self._membership.decision in (Decision.GROW, Decision.SHRINK)
 
     @property
+    def has_shadow(self) -> bool:
+        """Whether a newcomer follows, which takes a part of links and processors as long as it does."""
+        return self._lookahead is not None and self._lookahead.has_shadow
+
+    @property
     def has_no_room(self) -> bool:
         """Whether those who stay are to have no plan, and wait for others."""
         return self._lookahead is not None and self._lookahead.has_no_room
@@ -92,8 +97,15 @@ class GenerationEnd:
         return self._replanning.shifts
 
     def take(self, news: Iterable[cmd.Command], num_left: int) -> list[cmd.Command]:
-        """Take in steps, and what probing the links found; see `Replanning.take`."""
-        return self._foreseen(self._replanning.take(news, num_left))
+        """Take in steps, and what probing the links found; see `Replanning.take`. Steps with a shadow do not count."""
+        telling = [each for each in news if not (isinstance(each, cmd.StepDone) and self._follow_step(each))]
+        return self._foreseen(self._replanning.take(telling, num_left))
+
+    def _follow_step(self, done: cmd.StepDone) -> bool:
+        """Let a shadow know of a step; return whether there is one."""
+        if self._lookahead is not None:
+            self._lookahead.reach(done.step + 1)
+        return self.has_shadow
 
     def hear(self, event: ev.Received, num_left: int) -> list[cmd.Command]:
         """Take in what a rank says of its speed; see `Replanning.hear`."""

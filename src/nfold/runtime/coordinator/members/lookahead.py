@@ -1,7 +1,8 @@
 """Makes the next generation ready while the one of now trains, so that nobody stops before all of it is there. Pure.
 
     somebody is prepared ──> measured ──> planned for ──> newcomers have built once ──> ready: ranks may stop
-    somebody is to leave ───────────────> planned for ─────────────────────────────────^
+                                             │                  └─ its link is slow: it follows as a shadow ──^
+    somebody is to leave ───────────────> planned for ───────────────────────────────────────────────────────^
                                              └─ a step would take longer: it waits as a spare
 
     nobody trains, for want of a plan ──> somebody is prepared ──> measured, planned for with all who are there
@@ -13,6 +14,7 @@ nobody comes or goes, plans are made for the loss of each host, so that the othe
 from collections.abc import Iterable
 from dataclasses import replace
 from math import isinf
+from typing import Any
 
 from nfold.core.cluster import Cluster, Node
 from nfold.core.job import JobSettings, Known
@@ -23,6 +25,7 @@ from nfold.runtime.coordinator.job_planning import Ready
 from nfold.runtime.coordinator.members.admission import Admission
 from nfold.runtime.coordinator.members.membership import Decision, Membership
 from nfold.runtime.coordinator.members.newcomer_measuring import NewcomerMeasuring
+from nfold.runtime.coordinator.members.shadow import Shadow, following_rate
 from nfold.runtime.coordinator.replanning import plan_of
 from nfold.runtime.measuring.declared_nodes import as_if_measured
 
@@ -59,6 +62,9 @@ class Lookahead:
         """Who would be there next, and would have no plan either."""
         self._planned: ev.PlannedAside | None = None
         self._unbuilt: set[int] = set()
+        self._to_follow: tuple[int, float] | None = None
+        """The newcomer that follows as a shadow once it has built, and how fast it reads the state; None: nobody."""
+        self._shadow: Shadow | None = None
         self._num_warmed = 0
         """Plans for which newcomers were told to build."""
         self._late: tuple[int | None, float] = (None, 0.0)
@@ -91,12 +97,23 @@ class Lookahead:
             return self._membership.decision is Decision.SHRINK
         if self._planned is None or self._unbuilt or not self._is_wanted:
             return False
-        return self._holds(self._planned)
+        return self._holds(self._planned) and (self._shadow is None or self._shadow.is_ready)
+
+    @property
+    def has_shadow(self) -> bool:
+        """Whether a newcomer follows: steps and messages take longer then, and not for good."""
+        return self._shadow is not None
+
+    def reach(self, step: int) -> None:
+        """Take in that so many steps are done."""
+        if self._shadow is not None:
+            self._shadow.reach(step)
 
     def take(self) -> ev.PlannedAside | None:
         """Return the next generation if it is ready, and look ahead no more until it has begun."""
         planned = self._planned if self.is_ready else None
         self._known, self._planned, self._measuring = None, None, None
+        self._shadow, self._to_follow = None, None
         self._asked, self._without, self._unbuilt, self._refused = set(), {}, set(), set()
         self.is_stranded = self.has_no_room = False
         return planned
@@ -116,21 +133,27 @@ class Lookahead:
 
     def advance(self) -> list[cmd.ToShell]:
         """Return the orders that follow from who is there now."""
-        self._forget_gone()
+        commands = self._forget_gone()
         self.has_no_room &= self._membership.others_can_come
         if self._known is None or not self._is_wanted or self.has_no_room:
-            return []
-        commands = self._measure(self._known)
+            return commands
+        commands += self._measure(self._known)
         if self._planned is None:
             commands += self._ask(self._known)
         return commands
 
-    def _forget_gone(self) -> None:
-        """Wait for nobody who has gone."""
+    def _forget_gone(self) -> list[cmd.ToShell]:
+        """Wait for nobody who has gone; return the order that gives a shadow nothing more that is not to join so."""
         if self._measuring is not None and self._measuring.number not in self._membership.newcomers:
             self._measuring = None
-        if self._planned is not None and not self._holds(self._planned):
-            self._planned, self._unbuilt = None, set()
+        if self._planned is None or self._holds(self._planned):
+            return []
+        self._planned, self._unbuilt = None, set()
+        return self._end_shadow()
+
+    def _end_shadow(self) -> list[cmd.ToShell]:
+        shadow, self._shadow, self._to_follow = self._shadow, None, None
+        return [] if shadow is None else shadow.end()
 
     def tick(self, now_s: float) -> list[cmd.ToShell]:
         """Take in that time has passed; who has not answered for long is waited for no more."""
@@ -144,11 +167,13 @@ class Lookahead:
         self._measuring = None
         return [*self._admission.refuse(number, f"it has not answered for {LATE_S:g} s."), *self.advance()]
 
-    def hear(self, number: int, message: dict[str, object]) -> list[cmd.ToShell]:
+    def hear(self, number: int, message: dict[str, Any]) -> list[cmd.ToShell]:
         """Take in what a member has done beside the steps of others; return the orders that follow."""
         if message["is"] == "warmed":
             self._unbuilt -= {number} if message["number"] == self._num_warmed else set()  # else for an earlier plan
-            return self.advance()
+            return [*self._follow(), *self.advance()]
+        if message["is"] in ("lent", "followed"):
+            return [*self._hear_shadow(number, message), *self.advance()]
         if (measuring := self._measuring) is None:
             return []
         commands = measuring.hear(number, message)
@@ -180,7 +205,7 @@ class Lookahead:
         elif found.longer:
             commands += self._spare(found)
         if found.known is not None and self._holds(found):
-            self._planned = found
+            self._planned, self._to_follow = found, self._who_follows(found)
             commands += self._build(found)
         return [*commands, *self.advance()]
 
@@ -191,7 +216,7 @@ class Lookahead:
     def _measure(self, known: Known) -> list[cmd.ToShell]:
         """Measure the next newcomer, one at a time."""
         waiting = [number for number in self._membership.newcomers if number not in self._measured]
-        if self._measuring is not None or not waiting:
+        if self._measuring is not None or not waiting or self.has_shadow:
             return []
         given = (waiting[0], self._membership, known, self._ready)
         self._measuring = NewcomerMeasuring(*given, has_host=bool(self._settings.nodes))
@@ -292,7 +317,8 @@ class Lookahead:
         """Let newcomers build their parts once: what takes long, their processes keep."""
         count = len(found.builds)
         self._num_warmed += 1
-        order = {"do": "warm", "number": self._num_warmed, "world_size": count, "protect": 0}
+        follows = self._to_follow is not None
+        order = {"do": "warm", "number": self._num_warmed, "world_size": count, "protect": 0, "follows": follows}
         sent = [
             cmd.Send((number,), {**found.builds[rank], **order, "rank": rank})
             for rank, number in enumerate(found.members[:count])
@@ -300,6 +326,35 @@ class Lookahead:
         ]
         self._unbuilt = {number for each in sent for number in each.members}
         return list(sent)
+
+    def _who_follows(self, found: ev.PlannedAside) -> tuple[int, float] | None:
+        """Return the only newcomer, and how fast it reads the state as a shadow; None: it joins without."""
+        coming = [number for number in found.members[: len(found.builds)] if number not in found.stayers]
+        if self._known is None or found.known is None or found.stayers != self._membership.ranks or len(coming) != 1:
+            return None
+        node = self._nodes.get(self._membership.member(coming[0]).host)
+        rate = following_rate(self._known, found.known, found.members.index(coming[0]), node)
+        return None if rate is None else (coming[0], rate)
+
+    def _follow(self) -> list[cmd.ToShell]:
+        """Let the newcomer follow that is to, once it has built."""
+        if self._to_follow is None or self._planned is None or self._unbuilt or self._known is None:
+            return []
+        (number, rate), self._to_follow = self._to_follow, None
+        self._shadow = Shadow(number, self._membership, self._known, rate)
+        name = self._membership.member(number).host
+        return [cmd.Noted(f"{name} follows as a shadow: it reads the state beside the steps"), *self._shadow.begin()]
+
+    def _hear_shadow(self, number: int, message: dict[str, Any]) -> list[cmd.ToShell]:
+        """Take in what a shadow has come to; one that cannot follow builds again, to join as others do."""
+        if (shadow := self._shadow) is None:
+            return []
+        commands = shadow.hear(number, message)
+        if not shadow.failure:
+            return commands
+        name = self._membership.member(shadow.number).host
+        commands = [cmd.Noted(f"note: {name} follows no more: {shadow.failure.rstrip('.')}."), *self._end_shadow()]
+        return [*commands, *(self._build(self._planned) if self._planned is not None else [])]
 
     def _nodes_of(self, names: dict[str, None], known: Known) -> tuple[Node, ...]:
         declared = (self._membership.node(number) for number in self._membership.ranks)

@@ -1,0 +1,174 @@
+"""Lets one newcomer follow as a shadow while others train, so that nobody waits for its way to the state. Pure.
+
+    ranks that sum               newcomer, which has built
+    lend ──> lent, after the same step ──> follow ──> followed: as far as the others ──> all may stop
+      └─ from then on they give it all sums of each step ──^
+
+It is worth its bytes where the state would take the newcomer longer than a step. Whatever goes wrong, it joins as
+others do, and reads the state when all have stopped.
+"""
+
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+from nfold.core import codec
+from nfold.core.cluster import Node
+from nfold.core.job import Known
+from nfold.core.placement import Reduction
+from nfold.core.plan import Plan
+from nfold.errors import NfoldError, RunError
+from nfold.runtime.checkpoint.joined_facts import join_facts
+from nfold.runtime.checkpoint.state_file import pack_header
+from nfold.runtime.control import commands as cmd
+from nfold.runtime.coordinator.members.membership import Membership
+from nfold.runtime.coordinator.replanning import plan_of
+from nfold.runtime.coordinator.states.holdings import entries_of, read_rows, share_out
+from nfold.runtime.coordinator.states.sources import Donors
+
+LONGEST_READ_S = 0.1
+"""That all may wait for a newcomer which reads the state, where a step is shorter."""
+MOST_STEPS = 2.0
+"""That the sums of one step may take on the newcomer's link: its measured rate is a lower bound."""
+OF_LINK = 0.5
+"""Of the newcomer's link, that the state may take; the rest is for sums."""
+TIMES_STATE = 2
+"""Of the state's bytes, that sums may take while they wait to be played."""
+
+
+def following_rate(now: Known, then: Known, rank: int, node: Node | None) -> float | None:
+    """Return the bytes per second at which a newcomer reads the state as a shadow; None: it does when all have stopped.
+
+    Args:
+        now: what trains.
+        then: what is to follow.
+        rank: of the newcomer in it.
+        node: of the newcomer; None: nobody has measured it.
+    """
+    rate = _rate(node)
+    before, after = plan_of(now), plan_of(then)
+    if not _can_follow(before, after, rank) or rate is None or node is None:
+        return None
+    state_bytes, sums_bytes = _state_bytes(now), sum(each.num_bytes for each in before.reductions)
+    step_s = before.predicted.step_s
+    needed_bytes = after.predicted.peak_memory_bytes[rank] + TIMES_STATE * state_bytes
+    has_room = not node.limits_memory or needed_bytes <= node.memory_bytes
+    is_long = state_bytes / rate > max(step_s, LONGEST_READ_S)
+    return OF_LINK * rate if has_room and is_long and sums_bytes / rate <= MOST_STEPS * step_s else None
+
+
+def _can_follow(before: Plan, after: Plan, rank: int) -> bool:
+    """Whether both plans commit their steps, with the same buckets, and give the newcomer work."""
+    commit = before.commits and after.commits and rank in after.placement.working
+    return commit and list(map(_bucket, before.reductions)) == list(map(_bucket, after.reductions))
+
+
+def _bucket(reduction: Reduction) -> Reduction:
+    return replace(reduction, members=())
+
+
+def _rate(node: Node | None) -> float | None:
+    down = None if node is None else node.downlink
+    return down.bandwidth_bytes_per_s if down is not None else None
+
+
+def _state_bytes(known: Known) -> int:
+    weights = sum(each.num_bytes for each in known.graph.parameters) * (2 if known.graph.averages_weights else 1)
+    return weights + max((profile.optimizer_bytes for profile in known.profiles.values()), default=0)
+
+
+class Shadow:
+    """One newcomer, from where it has built to where it is as far as the others.
+
+    Attributes:
+        number: of the member.
+        failure: why it follows no more; empty: nothing speaks against it.
+        is_ready: whether it was as far as the others once, so that all may stop.
+    """
+
+    def __init__(self, number: int, membership: Membership, known: Known, bytes_per_s: float) -> None:
+        """Args:
+        number: of the member.
+        membership: of the job.
+        known: what trains.
+        bytes_per_s: at which it reads the state; infinite: as fast as it goes.
+        """
+        self.number, self.failure, self.is_ready = number, "", False
+        self._plan, self._bytes_per_s = plan_of(known), bytes_per_s
+        self._ranks = self._plan.placement.working
+        self._lenders = tuple(membership.ranks[rank] for rank in self._ranks)
+        self._generation, self._beside = membership.generation, membership.reserve()
+        self._lent: dict[int, dict[str, Any]] = {}
+        self._reached = 0
+
+    def begin(self) -> list[cmd.ToShell]:
+        """Return the first order: ranks obey it after the same step."""
+        return [self._order((self.number, *self._lenders))]
+
+    def end(self) -> list[cmd.ToShell]:
+        """Return the order that nobody gives it anything more."""
+        return [self._order(())]
+
+    def reach(self, step: int) -> None:
+        """Take in that so many steps are done."""
+        self._reached = step
+
+    def hear(self, number: int, message: dict[str, Any]) -> list[cmd.ToShell]:
+        """Take in what a rank has lent, or how far the newcomer is; return the order that follows."""
+        if message["ticket"] != self._beside:
+            return []  # of another one
+        self.failure = self.failure or message["failed"]
+        if self.failure:
+            return []
+        if message["is"] == "followed":
+            self.is_ready |= message["step"] >= self._reached - 1
+            return []
+        self._lent[number] = message
+        try:
+            return self._follow() if len(self._lent) == len(self._lenders) else []
+        except NfoldError as error:
+            self.failure = str(error)
+            return []
+
+    def _order(self, members: tuple[int, ...]) -> cmd.Send:
+        order = {"do": "lend", "ticket": self._beside, "generation": self._beside, "members": list(members)}
+        return cmd.Send(self._lenders, order)
+
+    def _follow(self) -> list[cmd.ToShell]:
+        """Let the newcomer read what was lent.
+
+        Raises:
+            NfoldError: it is not one whole state.
+        """
+        told = [self._lent[number] for number in self._lenders]
+        steps = {each["step"] for each in told}
+        if len(steps) > 1 or self._generation is None:
+            raise RunError(f"ranks have lent the state after different steps: {sorted(steps)}")
+        step = steps.pop()
+        self._reached = max(self._reached, step)
+        holdings = [each for number in self._lenders for each in read_rows(number, self._lent[number]["rows"])]
+        header = pack_header(
+            entries_of(holdings), join_facts([each["facts"] for each in told], step, self._plan.chunks)
+        )
+        shared = share_out(holdings, holdings)
+        if shared is None:
+            raise RunError("what ranks have lent is no whole state")
+        sources = [
+            [each.begin, each.end, 1 + self._lenders.index(each.holder.member), each.holder.origin, each.holder.index,
+             each.start, each.holder.entry.item_bytes]
+            for each in Donors(self._lenders).sources(self.number, shared, len(header))
+        ]  # fmt: skip
+        state_bytes = sum(end - begin for begin, end, *_ in sources)
+        order = {
+            "do": "follow",
+            "ticket": self._beside,
+            "generation": self._beside,
+            "members": [self.number, *self._lenders],
+            "state": [self._generation.number, step],
+            "sources": sources,
+            "ranks": list(self._ranks),
+            "reductions": [codec.encode(each) for each in self._plan.reductions],
+            "bytes_per_s": None if self._bytes_per_s == inf else self._bytes_per_s,
+            "most_bytes": TIMES_STATE * state_bytes,
+        }
+        return [cmd.Send((self.number,), order, header)]

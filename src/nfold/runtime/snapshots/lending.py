@@ -1,0 +1,172 @@
+"""Gives a newcomer what makes it a shadow: a part of the state after one step, and of the sums of all that follow.
+
+    rank                            shadow
+    its sums of step k      -->             each piece as soon as it is summed
+    k                       -->             all messages of the step are over: it is sure to count
+    ..
+    no more                 -->             all have stopped, and the next generation begins
+
+Nobody waits for the shadow while steps are played: if it falls too far behind, it is given nothing more.
+"""
+
+import struct
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+from nfold.core.tasks import Elements
+from nfold.errors import RunError
+from nfold.runtime.checkpoint.checkpoint_format import StatePart
+from nfold.runtime.parameters.buffers import as_bytes
+from nfold.runtime.snapshots.state_giving import StateGiver
+from nfold.runtime.snapshots.state_memory import HeldState, Label, Piece
+from nfold.runtime.step.replica import Replica
+from nfold.transport.generations.generation_transport import GenerationTransport
+from nfold.transport.tags import Use, tag_of
+
+SHADOW = 0
+"""Its rank among those who give and take; the others follow by their ranks."""
+STEP = struct.Struct("<q")
+NO_MORE = -1
+_FIRST = 1 << 37
+"""Of these messages, apart from questions for state."""
+_TIMES_STATE = 2
+"""How much of it may wait to go out, as a multiple of the state that this rank gives, beside one step's sums."""
+
+
+def sums_tag(count: int, num_pieces: int, index: int) -> int:
+    """Return the tag of a piece of sums; the last index is that of the step's number.
+
+    Args:
+        count: of steps before, since the shadow has begun.
+        num_pieces: that the rank gives of each step.
+        index: of the piece.
+    """
+    return tag_of(Use.STATE, _FIRST + count * (num_pieces + 1) + index)
+
+
+class Lending:
+    """What one rank gives to one shadow."""
+
+    def __init__(
+        self,
+        transport: GenerationTransport,
+        replica: Replica,
+        label: Label,
+        member: int,
+        failed: Callable[[str], None],
+    ) -> None:
+        """Begin between two steps.
+
+        Args:
+            transport: between the shadow and all ranks that sum, beside the steps.
+            replica: this rank's.
+            label: generation, and steps done.
+            member: this process.
+            failed: called with why the shadow is given nothing more, once, from any thread.
+        """
+        self._transport, self._replica, self._tell_failure = transport, replica, failed
+        place, num_places = transport.rank - 1, transport.world_size - 1
+        held, self.told = _own_part(replica, label, member, place, num_places)
+        state_bytes = sum(part.values.numel() * part.values.element_size() for part in held.pieces.values())
+        self._sums = replica.sums_of(replica.rank, replica.plan.reductions)
+        self._indices = {(each.name, each.start): index for index, each in enumerate(self._sums)}
+        step_bytes = sum(_size(replica.values(each)) for each in self._sums)
+        self._most_bytes = _TIMES_STATE * state_bytes + step_bytes
+        self._count = self._unsent_bytes = self._num_unsent = 0
+        self._changed = threading.Condition()
+        self._is_over = False
+        transport.on_failure_too(self._fail)
+        StateGiver(transport, held, (SHADOW,))
+        replica.tell_sums(self._summed, self._committed)
+
+    def finish(self) -> None:
+        """Say that no more steps follow, and wait until the shadow was sent everything, or there is none any more."""
+        self._guarded(self._send_step, NO_MORE)
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_over or not self._num_unsent)
+        self.end()
+
+    def end(self) -> None:
+        """Give nothing more."""
+        self._replica.tell_sums(None, None)
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+    def _summed(self, elements: Elements) -> None:
+        if (elements.name, elements.start) in self._indices:
+            self._guarded(self._send, self._indices[elements.name, elements.start])
+
+    def _committed(self, step: int) -> None:
+        self._guarded(self._end_step, step)
+
+    def _end_step(self, step: int) -> None:
+        for index, elements in enumerate(self._sums):
+            if elements.kind != "gradient":
+                self._send(index)
+        self._send_step(step)
+        self._count += 1
+
+    def _guarded(self, act: Callable[[int], None], value: int) -> None:
+        """Let no error reach a step: it is the shadow's alone."""
+        if self._is_over:
+            return
+        try:
+            act(value)
+        except Exception as error:
+            self._fail(error)
+
+    def _send(self, index: int) -> None:
+        values = self._replica.values(self._sums[index]).detach().to("cpu", copy=True)  # the next step changes them
+        self._transport_send(index, as_bytes(values))
+
+    def _send_step(self, step: int) -> None:
+        self._transport_send(len(self._sums), memoryview(STEP.pack(step)))
+
+    def _transport_send(self, index: int, data: memoryview) -> None:
+        with self._changed:
+            self._num_unsent += 1
+            self._unsent_bytes += len(data)
+            is_behind = self._unsent_bytes > self._most_bytes
+        if is_behind:
+            raise RunError(f"its link is too slow: {self._unsent_bytes} bytes wait for it")
+        tag = sums_tag(self._count, len(self._sums), index)
+        self._transport.send(SHADOW, tag, data, partial(self._sent, len(data)))
+
+    def _sent(self, num_bytes: int) -> None:
+        with self._changed:
+            self._num_unsent -= 1
+            self._unsent_bytes -= num_bytes
+            self._changed.notify_all()
+
+    def _fail(self, error: Exception) -> None:
+        with self._changed:
+            is_first, self._is_over = not self._is_over, True
+            self._changed.notify_all()
+        if is_first:
+            self._tell_failure(str(error))
+
+
+def _own_part(
+    replica: Replica, label: Label, member: int, place: int, num_places: int
+) -> tuple[HeldState, dict[str, Any]]:
+    """Copy a part of each tensor of the state, the same one of so many; return it, and what is told of it."""
+    offer = replica.held(is_checked=False)
+    pieces: dict[Piece, StatePart] = {}
+    rows: list[Any] = []
+    for number, part in enumerate((*offer.parts, *offer.rest)):
+        flat = part.values.detach().reshape(-1)
+        start, stop = (flat.numel() * edge // num_places for edge in (place, place + 1))
+        if start < stop or (flat.numel() == 0 and place == 0):
+            own = StatePart(part.name, part.shape, part.start + start, flat[start:stop].to("cpu", copy=True))
+            pieces[member, len(rows)] = own
+            rows.append([*own.described, number >= len(offer.parts)])
+    return HeldState(label, pieces), {"rows": rows, "facts": offer.facts}
+
+
+def _size(values: torch.Tensor) -> int:
+    return values.numel() * values.element_size()

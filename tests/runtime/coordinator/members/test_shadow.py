@@ -1,0 +1,121 @@
+"""A newcomer that follows as a shadow while others train, order by order, and when that is worth its bytes."""
+
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import pytest
+from coordinated import READY, Job, held, message, orders
+from pretended import GRAPH, a_plan, cluster, profile_of
+
+from nfold.core.cluster import Channel
+from nfold.core.job import JobSettings, Known
+from nfold.runtime.checkpoint.state_file import StateHeader
+from nfold.runtime.control import commands as cmd
+from nfold.runtime.control import events as ev
+from nfold.runtime.coordinator.members import lookahead
+from nfold.runtime.coordinator.members.shadow import following_rate
+
+CHUNKED = READY | {"chunks": 4}
+TICKET = 1
+"""The generation beside the first one."""
+
+
+@pytest.fixture
+def job(monkeypatch) -> Job:
+    """Two that train, and a third that has built and is to follow."""
+    monkeypatch.setattr(lookahead, "following_rate", lambda *_: inf)
+    job = Job(JobSettings(workers=2, strategy="ring", checkpoint_every=100), ready=CHUNKED)
+    job.until_training()
+    job.say(2, "hello", host="there", pid=77)
+    job.say(2, "ready", **CHUNKED)
+    (*_, noted, lend) = job.look_ahead(job.say(2, "listening", address=["10.0.0.9", 5002]))
+    assert noted.text == "there follows as a shadow: it reads the state beside the steps"
+    assert orders([lend]) == ["01 lend"]
+    assert lend.message["members"] == [2, 0, 1]
+    assert message(job.told, "warm")["follows"]
+    return job
+
+
+def lent(rank: int, step: int = 1, **more: Any) -> dict[str, Any]:
+    """What a rank tells that lends its half of the only tensor."""
+    rows = [["model.a.weight", "F32", [2, 3], 3 * rank, 3 * rank + 3, False]]
+    return {"ticket": TICKET, "step": step, "failed": "", **held(), "rows": rows, **more}
+
+
+def followed(job: Job, step: int) -> list[cmd.Command]:
+    return job.say(2, "followed", ticket=TICKET, step=step, failed="")
+
+
+def test_all_stop_once_a_shadow_is_as_far_as_they_are(job):
+    job.all_step(0)
+    assert job.say(0, "lent", **lent(0)) == []
+    (follow,) = job.say(1, "lent", **lent(1))
+    assert (orders([follow]), follow.message["state"], follow.message["ranks"]) == (["2 follow"], [0, 1], [0, 1])
+    assert StateHeader(follow.blob).facts["step"] == 1
+    assert [row[2] for row in follow.message["sources"]] == [1, 2], "ranks beside the steps"
+    job.all_step(1, 2, 3)
+    assert followed(job, 2) == []
+    assert not any("hold" in each for each in orders(job.all_step(4))), "nobody stops for one that is behind"
+    assert orders(followed(job, 4)) == ["01 hold"]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        (0, "lent", lent(0) | {"failed": "its link is too slow"}),
+        (1, "lent", lent(1, step=2)),
+        (2, "followed", {"ticket": TICKET, "step": None, "failed": "it is too slow"}),
+    ],
+)
+def test_a_shadow_that_cannot_follow_builds_again_and_joins_as_others_do(job, told):
+    job.say(0, "lent", **lent(0))
+    number, what, answer = told
+    noted, stop, warm = job.say(number, what, **answer)
+    assert "there follows no more: " in noted.text
+    assert (orders([stop, warm]), stop.message["members"]) == (["01 lend", "2 warm"], [])
+    assert not warm.message["follows"]
+    assert followed(job, 1) == [], "it is of the one before"
+    assert orders(job.say(2, "warmed", number=warm.message["number"])) == ["01 hold"]
+
+
+def test_ranks_lend_no_more_to_a_shadow_that_is_gone_and_train_on(job):
+    *_, stop = job.handle(ev.Left(2, "was killed by signal 9 (SIGKILL)"))
+    assert (orders([stop]), stop.message["members"]) == (["01 lend"], [])
+    assert orders(job.all_step(0, 1)) == ["StepDone", "StepDone"]
+
+
+def test_a_host_that_leaves_does_not_wait_for_a_shadow(job):
+    stop, plan = job.handle(ev.ReleaseWanted(0))
+    assert (orders([stop]), stop.message["members"]) == (["01 lend"], [])
+    assert (plan.stayers, plan.newcomers) == ((1,), (2,))
+    job.look_ahead([plan])
+    assert not message(job.told[-2:], "warm")["follows"]
+
+
+def planned(workers: int, step_s: float, **wishes: Any) -> Known:
+    plan = replace(a_plan(workers), **{"keeps_snapshots": True, **wishes})
+    predicted = replace(plan.predicted, step_s=step_s, peak_memory_bytes=(1000,) * workers)
+    chunked = replace(plan, predicted=predicted)
+    return Known(graph=GRAPH, profiles={1: profile_of(GRAPH)}, cluster=cluster(), plan=chunked)
+
+
+@pytest.mark.parametrize(
+    ("step_s", "seconds", "wishes", "follows"),
+    [
+        (0.5, 1.0, {}, True),
+        (0.5, 0.4, {}, False),  # it reads within a step
+        (0.01, 0.05, {}, False),  # or so quickly that nobody minds
+        (0.5, 100.0, {}, False),  # sums of a step would take many steps
+        (0.5, 1.0, {"keeps_snapshots": False}, False),  # a step that fails may have changed something
+    ],
+)
+def test_a_newcomer_follows_where_the_state_takes_it_longer_than_a_step_and_sums_do_not(
+    step_s, seconds, wishes, follows
+):
+    now, then = planned(2, step_s, **wishes), planned(3, step_s, **wishes)
+    rate = GRAPH.parameter_bytes / seconds
+    node = replace(cluster().nodes[0], downlink=Channel(latency_s=0.0, bandwidth_bytes_per_s=rate, origin="measured"))
+    assert following_rate(now, then, 2, node) == (pytest.approx(rate / 2) if follows else None)
+    assert following_rate(now, then, 2, None) is None
+    assert following_rate(now, then, 2, replace(node, memory_bytes=1001)) is None, "sums that wait need room"
