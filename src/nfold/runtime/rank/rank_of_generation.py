@@ -56,8 +56,7 @@ class Rank:
         """
         self.number = transport.rank
         self.transport = transport
-        self.is_training = False
-        self._commits = False
+        self.is_training = self._commits = False
         self._process, self._address = process, address
         self._sample_moving = SampleMoving(process, transport)
         self._state_handing = StateHanding(process, transport)
@@ -118,9 +117,9 @@ class Rank:
     def may_be_followed(self) -> bool:
         """Whether each rank has the whole model, and nothing but updates ever changes it."""
         replica, own = self._replica, self._own_weights
-        finds_any = own is not None and own.are_any
-        is_whole = isinstance(replica, Replica) and replica.plan.is_replicated
-        return is_whole and not (replica.may_change_itself or finds_any)
+        if not isinstance(replica, Replica) or (own is not None and own.are_any):
+            return False
+        return replica.plan.is_replicated and not replica.may_change_itself
 
     def pause(self) -> None:
         """Stop between two steps, and report all steps that were played."""
