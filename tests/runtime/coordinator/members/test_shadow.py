@@ -115,7 +115,9 @@ def test_a_newcomer_follows_where_the_state_takes_it_longer_than_a_step_and_sums
 ):
     now, then = planned(2, step_s, **wishes), planned(3, step_s, **wishes)
     rate = GRAPH.parameter_bytes / seconds
-    node = replace(cluster().nodes[0], downlink=Channel(latency_s=0.0, bandwidth_bytes_per_s=rate, origin="measured"))
+    link = Channel(latency_s=0.0, bandwidth_bytes_per_s=rate, origin="measured")
+    late = replace(link, bandwidth_bytes_per_s=rate / 99)
+    node = replace(cluster().nodes[0], uplink=link, downlink=late)
     assert following_rate(now, then, 2, node) == (pytest.approx(rate / 2) if follows else None)
     assert following_rate(now, then, 2, None) is None
     assert following_rate(now, then, 2, replace(node, memory_bytes=1001)) is None, "sums that wait need room"

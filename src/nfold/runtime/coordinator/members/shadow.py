@@ -28,12 +28,13 @@ from nfold.runtime.coordinator.states.sources import Donors
 
 LONGEST_READ_S = 0.1
 """That all may wait for a newcomer which reads the state, where a step is shorter."""
-MOST_STEPS = 2.0
-"""That the sums of one step may take on the newcomer's link: its measured rate is a lower bound."""
+MOST_STEPS = 4.0
+"""That the sums of one step may take on the newcomer's link. They must take one at most, and its measured rate is a
+lower bound, since its peer was busy."""
 OF_LINK = 0.5
-"""Of the newcomer's link, that the state may take; the rest is for sums."""
-TIMES_STATE = 2
-"""Of the state's bytes, that sums may take while they wait to be played."""
+"""Of a link, that the state may take; the rest is for gradients and sums."""
+TIMES_STATE = 4
+"""Of the state's bytes, that sums may take while they wait to be played: twice what they do where links are full."""
 
 
 def following_rate(now: Known, then: Known, rank: int, node: Node | None) -> float | None:
@@ -54,7 +55,9 @@ def following_rate(now: Known, then: Known, rank: int, node: Node | None) -> flo
     needed_bytes = after.predicted.peak_memory_bytes[rank] + TIMES_STATE * state_bytes
     has_room = not node.limits_memory or needed_bytes <= node.memory_bytes
     is_long = state_bytes / rate > max(step_s, LONGEST_READ_S)
-    return OF_LINK * rate if has_room and is_long and sums_bytes / rate <= MOST_STEPS * step_s else None
+    if not (has_room and is_long and sums_bytes / rate <= MOST_STEPS * step_s):
+        return None
+    return OF_LINK * max(rate, _least_uplink(now))
 
 
 def _can_follow(before: Plan, after: Plan, rank: int) -> bool:
@@ -68,8 +71,15 @@ def _bucket(reduction: Reduction) -> Reduction:
 
 
 def _rate(node: Node | None) -> float | None:
-    down = None if node is None else node.downlink
-    return down.bandwidth_bytes_per_s if down is not None else None
+    """Return the larger of two lower bounds, of which one may be far too low: a busy peer sends late."""
+    ways = [] if node is None else [way for way in (node.uplink, node.downlink) if way is not None]
+    return max((way.bandwidth_bytes_per_s for way in ways), default=None)
+
+
+def _least_uplink(known: Known) -> float:
+    """Return the slowest rate at which those who train send, which were measured at rest; 0: it is not known."""
+    nodes = map(known.cluster.node, plan_of(known).nodes)
+    return min((node.uplink.bandwidth_bytes_per_s for node in nodes if node.uplink is not None), default=0.0)
 
 
 def _state_bytes(known: Known) -> int:
