@@ -333,7 +333,7 @@ def test_a_newcomer_that_has_followed_reads_nothing_and_all_end_with_one_devices
     assert not unlike(found, undisturbed(mine, tmp_path / "alone", run.step))
 
 
-@pytest.mark.parametrize("lost", [1, 3])
+@pytest.mark.parametrize("lost", [1, pytest.param(3, marks=pytest.mark.exhaustive)])
 def test_a_loss_while_somebody_follows_costs_no_step(tmp_path, trained, followed, lost):
     """Of a rank that lends, or of the shadow itself."""
     followed.are_held = True

@@ -172,9 +172,9 @@ class Shadowing:
 
     def end(self) -> None:
         """Give nothing more, and follow nobody any more."""
-        self.abandon()
         if self._lending is not None:
             self._lending.end()
+        self.abandon()
         if self._shadow is not None:
             self._shadow.finish()
         if self._rank is not None:

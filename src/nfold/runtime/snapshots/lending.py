@@ -6,9 +6,10 @@
     ..
     no more                 -->             all have stopped, and the next generation begins
 
-Nobody waits for the shadow while steps are played: if it falls too far behind, it is given nothing more.
+Nobody waits for the shadow while steps are played: if it falls too far behind, it is told that it is given up.
 """
 
+import contextlib
 import struct
 import threading
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 
 from nfold.core.tasks import Elements
-from nfold.errors import RunError
+from nfold.errors import RunError, TransportError
 from nfold.runtime.checkpoint.checkpoint_format import StatePart
 from nfold.runtime.parameters.buffers import as_bytes
 from nfold.runtime.snapshots.state_giving import StateGiver
@@ -30,7 +31,7 @@ from nfold.transport.tags import Use, tag_of
 SHADOW = 0
 """Its rank among those who give and take; the others follow by their ranks."""
 STEP = struct.Struct("<q")
-NO_MORE = -1
+NO_MORE, GIVEN_UP = -1, -2
 _FIRST = 1 << 37
 """Of these messages, apart from questions for state."""
 _TIMES_STATE = 2
@@ -119,21 +120,22 @@ class Lending:
             act(value)
         except Exception as error:
             self._fail(error)
+            with contextlib.suppress(TransportError):  # it is lost, or this process leaves
+                self._pass_on(len(self._sums), memoryview(STEP.pack(GIVEN_UP)))
 
     def _send(self, index: int) -> None:
+        if self._unsent_bytes > self._most_bytes:
+            raise RunError(f"its link is too slow: {self._unsent_bytes} bytes wait for it")
         values = self._replica.values(self._sums[index]).detach().to("cpu", copy=True)  # the next step changes them
-        self._transport_send(index, as_bytes(values))
+        self._pass_on(index, as_bytes(values))
 
     def _send_step(self, step: int) -> None:
-        self._transport_send(len(self._sums), memoryview(STEP.pack(step)))
+        self._pass_on(len(self._sums), memoryview(STEP.pack(step)))
 
-    def _transport_send(self, index: int, data: memoryview) -> None:
+    def _pass_on(self, index: int, data: memoryview) -> None:
         with self._changed:
             self._num_unsent += 1
             self._unsent_bytes += len(data)
-            is_behind = self._unsent_bytes > self._most_bytes
-        if is_behind:
-            raise RunError(f"its link is too slow: {self._unsent_bytes} bytes wait for it")
         tag = sums_tag(self._count, len(self._sums), index)
         self._transport.send(SHADOW, tag, data, partial(self._sent, len(data)))
 

@@ -110,6 +110,7 @@ class Shadow:
             is_first = self._failure is None and self.label is None
             self._failure = self._failure or error
             self._changed.notify_all()
+        self._exchange.fail(TransportError(str(error)))
         if is_first:
             self._tell(None, str(error))
 
@@ -144,7 +145,7 @@ class Shadow:
         """Wait for the number of the next step; return whether there is one.
 
         Raises:
-            RunError: others have not played the same steps.
+            RunError: others have not played the same steps, or have given this process up.
         """
         told = [bytearray(STEP.size) for _ in sums]
         self._exchange.wait(
@@ -158,7 +159,7 @@ class Shadow:
         if steps == {NO_MORE}:
             return False
         if steps != {self._to_follow.label[1] + count}:
-            raise RunError(f"others have played the steps {sorted(steps)}")
+            raise RunError(f"others give it the steps {sorted(steps)}, and {self._to_follow.label[1] + count} is next")
         return True
 
     def _put(self, sums: Sums) -> None:

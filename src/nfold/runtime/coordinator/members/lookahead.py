@@ -95,7 +95,7 @@ class Lookahead:
         """Whether all ranks may stop, because the next generation can begin, or nobody has room for who leaves."""
         if self.has_no_room:
             return self._membership.decision is Decision.SHRINK
-        if self._planned is None or self._unbuilt or not self._is_wanted:
+        if self._planned is None or self._unbuilt or self._to_follow is not None or not self._is_wanted:
             return False
         return self._holds(self._planned) and (self._shadow is None or self._shadow.is_ready)
 
@@ -137,7 +137,7 @@ class Lookahead:
         self.has_no_room &= self._membership.others_can_come
         if self._known is None or not self._is_wanted or self.has_no_room:
             return commands
-        commands += self._measure(self._known)
+        commands += [*self._measure(self._known), *self._follow()]
         if self._planned is None:
             commands += self._ask(self._known)
         return commands
@@ -171,7 +171,7 @@ class Lookahead:
         """Take in what a member has done beside the steps of others; return the orders that follow."""
         if message["is"] == "warmed":
             self._unbuilt -= {number} if message["number"] == self._num_warmed else set()  # else for an earlier plan
-            return [*self._follow(), *self.advance()]
+            return self.advance()
         if message["is"] in ("lent", "followed"):
             return [*self._hear_shadow(number, message), *self.advance()]
         if (measuring := self._measuring) is None:
@@ -216,7 +216,7 @@ class Lookahead:
     def _measure(self, known: Known) -> list[cmd.ToShell]:
         """Measure the next newcomer, one at a time."""
         waiting = [number for number in self._membership.newcomers if number not in self._measured]
-        if self._measuring is not None or not waiting or self.has_shadow:
+        if self._measuring is not None or not waiting or self.has_shadow or self._to_follow is not None:
             return []
         given = (waiting[0], self._membership, known, self._ready)
         self._measuring = NewcomerMeasuring(*given, has_host=bool(self._settings.nodes))
@@ -329,6 +329,8 @@ class Lookahead:
 
     def _who_follows(self, found: ev.PlannedAside) -> tuple[int, float] | None:
         """Return the only newcomer, and how fast it reads the state as a shadow; None: it joins without."""
+        if self.is_stranded:
+            return None  # nobody trains
         coming = [number for number in found.members[: len(found.builds)] if number not in found.stayers]
         if self._known is None or found.known is None or found.stayers != self._membership.ranks or len(coming) != 1:
             return None
@@ -337,8 +339,8 @@ class Lookahead:
         return None if rate is None else (coming[0], rate)
 
     def _follow(self) -> list[cmd.ToShell]:
-        """Let the newcomer follow that is to, once it has built."""
-        if self._to_follow is None or self._planned is None or self._unbuilt or self._known is None:
+        """Let the newcomer follow that is to, once it has built. No probe may be under way: one thing is beside steps."""
+        if self._to_follow is None or self._unbuilt or self._measuring is not None or self._known is None:
             return []
         (number, rate), self._to_follow = self._to_follow, None
         self._shadow = Shadow(number, self._membership, self._known, rate)
