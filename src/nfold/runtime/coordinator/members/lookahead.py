@@ -93,6 +93,12 @@ class Lookahead:
             return False
         return self._holds(self._planned)
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether the next generation is being made ready, so that links and shares will soon be others."""
+        is_asked = self._target in self._asked or self._planned is not None
+        return self._is_wanted and (is_asked or self._measuring is not None)
+
     def take(self) -> ev.PlannedAside | None:
         """Return the next generation if it is ready, and look ahead no more until it has begun."""
         planned = self._planned if self.is_ready else None
@@ -170,7 +176,7 @@ class Lookahead:
         if not found.newcomers and found.version == self._version:
             self._without[question] = found
         if question != self._target or not self._is_wanted:
-            return self.advance()
+            return self.advance() or self._plan_losses()
         if found.refusal and self.is_stranded:
             self._refused.add(question)
             names = ", ".join(self._membership.member(number).host for number in found.newcomers)
@@ -182,7 +188,7 @@ class Lookahead:
         if found.known is not None and self._holds(found):
             self._planned = found
             commands += self._build(found)
-        return [*commands, *self.advance()]
+        return [*commands, *self.advance()] or self._plan_losses()
 
     @property
     def _is_wanted(self) -> bool:
