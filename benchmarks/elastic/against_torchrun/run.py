@@ -100,6 +100,7 @@ def nfold(course: Course) -> Iterator[dict[str, Any]]:
         for event in course.events:
             run.expect(f"{event.before} hosts", lambda event=event: len(run.training()) == event.before, WAIT_S)
             run.expect_step(run.last_step + course.calm_steps, WAIT_S)
+            step_s = pace([line["at_s"] for line in run.steps()[-course.calm_steps :]]).median_s
             earlier = len(run.members())
             if event.how == "join":
                 for number in event.numbers:
@@ -109,7 +110,7 @@ def nfold(course: Course) -> Iterator[dict[str, Any]]:
                     (run.leave if event.how == "leave" else run.kill)(name)
             expected = earlier + len(event.numbers)
             run.expect(event.name, lambda expected=expected: len(run.members()) >= expected, WAIT_S)
-            yield _summed(event, run.members()[earlier:])
+            yield {**_summed(event, run.members()[earlier:]), "step_s": step_s}
     finally:
         run.close()
 
@@ -155,6 +156,7 @@ def _played(agents: HostAgents, course: Course) -> Iterator[dict[str, Any]]:
             "launch_to_first_step_s": _boot_s(agents, event, launched_at),
             "samples_again": again,
             "samples_lost": cost.pause_s / cost.step_s * BATCH + again,
+            "step_s": cost.step_s,
         }
         if event.how != "join":
             for number in event.numbers:
@@ -195,7 +197,7 @@ def stop_and_copy(course: Course) -> Iterator[dict[str, Any]]:
             run.expect_step(step + 1, WAIT_S)
             pause_s = time.time() - stopped_at
             yield {"event": event.name, "pause_s": pause_s, "launch_to_first_step_s": pause_s, "samples_again": 0,
-                   "samples_lost": pause_s / step_s * BATCH}  # fmt: skip
+                   "samples_lost": pause_s / step_s * BATCH, "step_s": step_s}  # fmt: skip
     finally:
         run.close()
 

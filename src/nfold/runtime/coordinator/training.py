@@ -159,9 +159,10 @@ class Training:
                 if (halted := halting.take(event)) is not None:
                     granted = max(progress.done, halted)
                     commands.append(cmd.Order(ranks, {"do": "until", "step": granted}))
+                may_probe = granted < total and not self._interrupted and not generation_end.is_being_prepared
                 for done in news:
-                    if isinstance(done, cmd.StepDone) and granted < total and not self._interrupted:
-                        commands += [] if generation_end.has_shadow else reprobing.look(done)
+                    if isinstance(done, cmd.StepDone) and may_probe:
+                        commands += reprobing.look(done)
                 self._postmortem.reached(progress.done)
         if generation_end.is_due and granted < total and not self._interrupted:
             kept = yield from self._keep_state(ranks, progress, generation_end, commands)

@@ -14,13 +14,14 @@ from nfold.core.job import JobSettings
 from nfold.core.members import Turnover
 from nfold.core.options.host_range import HostRange
 from nfold.core.profile import Pace
-from nfold.core.trace import StepParts
+from nfold.core.trace import ReductionParts, StepParts
 from nfold.errors import WorkerLost
 from nfold.runtime.checkpoint.state_file import StateHeader
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.coordinator import MOST_LOOKS
 from nfold.runtime.coordinator.members.planned_aside import plan_aside
+from nfold.runtime.measuring.slowness import NUM_STEPS
 
 KILLED = "was killed by signal 9 (SIGKILL)"
 HELLO = {"host": "there", "pid": 77}
@@ -572,14 +573,13 @@ def test_an_echo_of_nothing_ends_the_run_in_the_end():
 
 def test_a_plan_for_each_loss_is_there_before_it_happens():
     job = on_hosts(2)
-    plans, heard = [], dict.fromkeys(range(2), 1e9)
-    for now_s in (1.0, 2.0):
-        (plan,) = job.handle(ev.ClockTick(now_s, heard))
-        assert job.handle(ev.ClockTick(now_s, heard)) == [], "one at a time"
-        plans.append((plan.stayers, plan.newcomers))
-        planned = plan_aside(plan)
-        assert job.handle(planned) == []
-    assert plans == [((1,), ()), ((0,), ())]
+    heard = dict.fromkeys(range(2), 1e9)
+    (first,) = job.handle(ev.ClockTick(1.0, heard))
+    assert job.handle(ev.ClockTick(2.0, heard)) == [], "one at a time"
+    (second,) = job.handle(plan_aside(first))
+    assert [(plan.stayers, plan.newcomers) for plan in (first, second)] == [((1,), ()), ((0,), ())]
+    planned = plan_aside(second)
+    assert job.handle(planned) == []
     assert job.handle(ev.ClockTick(3.0, heard)) == []
     lose(job, 1, 0)
     job.say(0, "abandoned")
@@ -604,10 +604,25 @@ def test_a_plan_for_a_loss_is_made_anew_where_a_speed_has_changed_meanwhile():
                 samples=plan.batch_size if rank == 0 else 0, **nothing,
             )  # fmt: skip
             job.steps(rank, step, parts=parts.to_row())
-    job.handle(plan_aside(asked))
-    (again,) = job.handle(ev.ClockTick(2.0, heard))
+    (again,) = job.handle(plan_aside(asked))
     assert again.stayers == asked.stayers
     assert again.known.cluster.node("host-2").speed < asked.known.cluster.node("host-2").speed
+
+
+def test_nobody_stops_to_probe_links_while_a_newcomer_is_made_ready():
+    job = hosted(2, checkpoint_every=10**6)
+    job.ready = CHUNKED | {"epochs": 1000}
+    job.until_training()
+    arrived(job, 2)
+
+    def play(steps: range) -> list[str]:
+        slow = {"reduction": "b0", "queue_s": 0.0, "duration_s": 900.0, "sent_bytes": 8}
+        rows = [(rank, step, ReductionParts(step=step, rank=rank, **slow)) for step in steps for rank in (0, 1)]
+        return [text for rank, step, row in rows for text in orders(job.steps(rank, step, reductions=[row.to_row()]))]
+
+    assert not any("probe" in text for text in play(range(2 * NUM_STEPS)))
+    job.handle(ev.Left(2, KILLED))
+    assert "0 probe" in play(range(2 * NUM_STEPS, 4 * NUM_STEPS)), "they are as slow without it"
 
 
 def test_who_leaves_does_so_at_once_where_its_loss_was_planned_for():

@@ -38,9 +38,9 @@ class GenerationEnd:
         return self._membership.decision in (Decision.GROW, Decision.SHRINK)
 
     @property
-    def has_shadow(self) -> bool:
-        """Whether a newcomer follows, which takes a part of links and processors as long as it does."""
-        return self._lookahead is not None and self._lookahead.has_shadow
+    def is_being_prepared(self) -> bool:
+        """Whether other members are about to train: what would stop all for the sake of links waits for that."""
+        return self._lookahead is not None and self._lookahead.is_under_way
 
     @property
     def has_no_room(self) -> bool:
@@ -105,7 +105,8 @@ class GenerationEnd:
         """Let a shadow know of a step; return whether there is one."""
         if self._lookahead is not None:
             self._lookahead.reach(done.step + 1)
-        return self.has_shadow
+            return self._lookahead.has_shadow
+        return False
 
     def hear(self, event: ev.Received, num_left: int) -> list[cmd.Command]:
         """Take in what a rank says of its speed; see `Replanning.hear`."""

@@ -109,6 +109,12 @@ class Lookahead:
         if self._shadow is not None:
             self._shadow.reach(step)
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether the next generation is being made ready, so that links and shares will soon be others."""
+        is_asked = self._target in self._asked or self._planned is not None
+        return self._is_wanted and (is_asked or self._measuring is not None)
+
     def take(self) -> ev.PlannedAside | None:
         """Return the next generation if it is ready, and look ahead no more until it has begun."""
         planned = self._planned if self.is_ready else None
@@ -195,7 +201,7 @@ class Lookahead:
         if not found.newcomers and found.version == self._version:
             self._without[question] = found
         if question != self._target or not self._is_wanted:
-            return self.advance()
+            return self.advance() or self._plan_losses()
         if found.refusal and self.is_stranded:
             self._refused.add(question)
             names = ", ".join(self._membership.member(number).host for number in found.newcomers)
@@ -207,7 +213,7 @@ class Lookahead:
         if found.known is not None and self._holds(found):
             self._planned, self._to_follow = found, self._who_follows(found)
             commands += self._build(found)
-        return [*commands, *self.advance()]
+        return [*commands, *self.advance()] or self._plan_losses()
 
     @property
     def _is_wanted(self) -> bool:
@@ -339,7 +345,7 @@ class Lookahead:
         return None if rate is None else (coming[0], rate)
 
     def _follow(self) -> list[cmd.ToShell]:
-        """Let the newcomer follow that is to, once it has built. No probe may be under way: one thing is beside steps."""
+        """Let the newcomer follow that is to, once it has built and no probe is under way: both would be beside steps."""
         if self._to_follow is None or self._unbuilt or self._measuring is not None or self._known is None:
             return []
         (number, rate), self._to_follow = self._to_follow, None
