@@ -19,6 +19,7 @@ from nfold.program import Program
 from nfold.runtime.coordinator.members import lookahead
 from nfold.runtime.parameters.buffers import Buffers
 from nfold.runtime.rank.rank_of_generation import Rank
+from nfold.runtime.snapshots import lending
 from nfold.runtime.snapshots.shadow import Shadow
 from nfold.runtime.step.built_model import KeptModel, Part
 from nfold.runtime.step.cells import Cells
@@ -331,6 +332,18 @@ def test_a_newcomer_that_has_followed_reads_nothing_and_all_end_with_one_devices
     assert [kept == state for kept, state in taken[-3:]] == [True] * 3, "all go on with the model that they have"
     assert event.moved_bytes > 0
     assert not unlike(found, undisturbed(mine, tmp_path / "alone", run.step))
+
+
+def test_a_shadow_that_falls_behind_is_given_up_and_joins_as_others_do(tmp_path, monkeypatch, followed):
+    monkeypatch.setattr(lending, "_TIMES_STATE", -(10**6))
+    run = Elastic(rich(), tmp_path / "run", may_lose=True)
+    run.train(2)
+    run.session.request()
+    run.until_noted("follows no more: its link is too slow")
+    run.until_planned(2)
+    run.train(2)
+    assert not followed.steps
+    assert difference(run.end().state_dict(), one_device(run.step)[0]) <= 1e-9
 
 
 @pytest.mark.parametrize("lost", [1, pytest.param(3, marks=pytest.mark.exhaustive)])

@@ -60,6 +60,13 @@ def test_all_stop_once_a_shadow_is_as_far_as_they_are(job):
     assert orders(followed(job, 4)) == ["01 hold"]
 
 
+def test_no_other_newcomer_is_measured_while_one_follows(job):
+    job.say(3, "hello", host="elsewhere", pid=78)
+    job.say(3, "ready", **CHUNKED)
+    (prepared,) = job.say(3, "listening", address=["10.0.0.8", 5003])
+    assert "member 3 (on elsewhere, pid 78) is prepared" in prepared.text
+
+
 @pytest.mark.parametrize(
     "told",
     [

@@ -345,7 +345,7 @@ class Lookahead:
         return None if rate is None else (coming[0], rate)
 
     def _follow(self) -> list[cmd.ToShell]:
-        """Let the newcomer follow that is to, once it has built and no probe is under way: both would be beside steps."""
+        """Let the newcomer follow that is to, once it has built and nobody probes: one thing is beside steps."""
         if self._to_follow is None or self._unbuilt or self._measuring is not None or self._known is None:
             return []
         (number, rate), self._to_follow = self._to_follow, None
