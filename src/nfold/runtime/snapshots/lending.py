@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from nfold.core.tasks import Elements
+from nfold.core.text.units import size
 from nfold.errors import RunError, TransportError
 from nfold.runtime.checkpoint.checkpoint_format import StatePart
 from nfold.runtime.parameters.buffers import as_bytes
@@ -125,7 +126,7 @@ class Lending:
 
     def _send(self, index: int) -> None:
         if self._unsent_bytes > self._most_bytes:
-            raise RunError(f"its link is too slow: {self._unsent_bytes} bytes wait for it")
+            raise RunError(f"its link is too slow: {size(self._unsent_bytes)} wait for it")
         values = self._replica.values(self._sums[index]).detach().to("cpu", copy=True)  # the next step changes them
         self._pass_on(index, as_bytes(values))
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from nfold.core.tasks import Elements
+from nfold.core.text.units import size
 from nfold.errors import RunError, TransportError
 from nfold.runtime.checkpoint.checkpoint_format import Checkpoint
 from nfold.runtime.checkpoint.exchange import Exchange
@@ -170,7 +171,7 @@ class Shadow:
             self._sums_bytes += num_bytes
             self._changed.notify_all()
         if self._waiting_bytes > self._to_follow.most_bytes:
-            raise RunError(f"it is too slow: sums of {self._waiting_bytes} bytes wait to be played")
+            raise RunError(f"it is too slow: sums of {size(self._waiting_bytes)} wait to be played")
 
     # Playing
 

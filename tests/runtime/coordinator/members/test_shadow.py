@@ -100,9 +100,9 @@ def test_a_host_that_leaves_does_not_wait_for_a_shadow(job):
     assert not message(job.told[-2:], "warm")["follows"]
 
 
-def planned(workers: int, step_s: float, **wishes: Any) -> Known:
+def planned(workers: int, **wishes: Any) -> Known:
     plan = replace(a_plan(workers), **{"keeps_snapshots": True, **wishes})
-    predicted = replace(plan.predicted, step_s=step_s, peak_memory_bytes=(1000,) * workers)
+    predicted = replace(plan.predicted, peak_memory_bytes=(1000,) * workers)
     chunked = replace(plan, predicted=predicted)
     return Known(graph=GRAPH, profiles={1: profile_of(GRAPH)}, cluster=cluster(), plan=chunked)
 
@@ -120,11 +120,11 @@ def planned(workers: int, step_s: float, **wishes: Any) -> Known:
 def test_a_newcomer_follows_where_the_state_takes_it_longer_than_a_step_and_sums_do_not(
     step_s, seconds, wishes, follows
 ):
-    now, then = planned(2, step_s, **wishes), planned(3, step_s, **wishes)
+    now, then = planned(2, **wishes), planned(3, **wishes)
     rate = GRAPH.parameter_bytes / seconds
     link = Channel(latency_s=0.0, bandwidth_bytes_per_s=rate, origin="measured")
     late = replace(link, bandwidth_bytes_per_s=rate / 99)
     node = replace(cluster().nodes[0], uplink=link, downlink=late)
-    assert following_rate(now, then, 2, node) == (pytest.approx(rate / 2) if follows else None)
-    assert following_rate(now, then, 2, None) is None
-    assert following_rate(now, then, 2, replace(node, memory_bytes=1001)) is None, "sums that wait need room"
+    assert following_rate(now, then, 2, node, step_s) == (pytest.approx(rate / 2) if follows else None)
+    assert following_rate(now, then, 2, None, step_s) is None
+    assert following_rate(now, then, 2, replace(node, memory_bytes=1001), step_s) is None, "sums that wait need room"

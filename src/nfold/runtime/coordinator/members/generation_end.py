@@ -104,7 +104,7 @@ class GenerationEnd:
     def _follow_step(self, done: cmd.StepDone) -> bool:
         """Let a shadow know of a step; return whether there is one."""
         if self._lookahead is not None:
-            self._lookahead.reach(done.step + 1)
+            self._lookahead.reach(done.step + 1, max(part.step_s for part in done.parts))
             return self._lookahead.has_shadow
         return False
 

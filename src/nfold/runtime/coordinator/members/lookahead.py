@@ -11,6 +11,7 @@ What is ready stays so until ranks begin the next generation, unless somebody of
 nobody comes or goes, plans are made for the loss of each host, so that the others need not wait for one.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from math import isinf
@@ -31,6 +32,8 @@ from nfold.runtime.measuring.declared_nodes import as_if_measured
 
 _Question = tuple[tuple[int, ...], tuple[int, ...]]
 """Who would stay, and who would come."""
+NUM_STEPS = 8
+"""Of which the quickest says how long a step is: others had evaluations or checkpoints before them."""
 LATE_S = 90.0
 """How long a newcomer may take for one thing beside training: to compute, to meet others, or to build."""
 
@@ -65,6 +68,8 @@ class Lookahead:
         self._to_follow: tuple[int, float] | None = None
         """The newcomer that follows as a shadow once it has built, and how fast it reads the state; None: nobody."""
         self._shadow: Shadow | None = None
+        self._steps_s: deque[float] = deque(maxlen=NUM_STEPS)
+        """Seconds of the last steps of the generation without a shadow."""
         self._num_warmed = 0
         """Plans for which newcomers were told to build."""
         self._late: tuple[int | None, float] = (None, 0.0)
@@ -79,6 +84,7 @@ class Lookahead:
             is_stranded: whether ranks have no plan.
         """
         self.is_stranded = is_stranded
+        self._steps_s.clear()
         self._known, self._ready = known, {**ready, "chunks": plan_of(known).chunks}  # the result depends on them
         self._note(known.cluster.nodes)
         return self.advance()
@@ -104,10 +110,12 @@ class Lookahead:
         """Whether a newcomer follows: steps and messages take longer then, and not for good."""
         return self._shadow is not None
 
-    def reach(self, step: int) -> None:
-        """Take in that so many steps are done."""
+    def reach(self, step: int, step_s: float) -> None:
+        """Take in that so many steps are done, and how long the last one took."""
         if self._shadow is not None:
             self._shadow.reach(step)
+        else:
+            self._steps_s.append(step_s)
 
     @property
     def is_under_way(self) -> bool:
@@ -341,7 +349,8 @@ class Lookahead:
         if self._known is None or found.known is None or found.stayers != self._membership.ranks or len(coming) != 1:
             return None
         node = self._nodes.get(self._membership.member(coming[0]).host)
-        rate = following_rate(self._known, found.known, found.members.index(coming[0]), node)
+        step_s = min(self._steps_s, default=plan_of(self._known).predicted.step_s)
+        rate = following_rate(self._known, found.known, found.members.index(coming[0]), node, step_s)
         return None if rate is None else (coming[0], rate)
 
     def _follow(self) -> list[cmd.ToShell]:

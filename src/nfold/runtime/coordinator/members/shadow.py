@@ -37,7 +37,7 @@ TIMES_STATE = 4
 """Of the state's bytes, that sums may take while they wait to be played: twice what they do where links are full."""
 
 
-def following_rate(now: Known, then: Known, rank: int, node: Node | None) -> float | None:
+def following_rate(now: Known, then: Known, rank: int, node: Node | None, step_s: float) -> float | None:
     """Return the bytes per second at which a newcomer reads the state as a shadow; None: it does when all have stopped.
 
     Args:
@@ -45,13 +45,13 @@ def following_rate(now: Known, then: Known, rank: int, node: Node | None) -> flo
         then: what is to follow.
         rank: of the newcomer in it.
         node: of the newcomer; None: nobody has measured it.
+        step_s: of a step by now. Predictions rest on lower bounds of links.
     """
     rate = _rate(node)
     before, after = plan_of(now), plan_of(then)
     if not _can_follow(before, after, rank) or rate is None or node is None:
         return None
     state_bytes, sums_bytes = _state_bytes(now), sum(each.num_bytes for each in before.reductions)
-    step_s = before.predicted.step_s
     needed_bytes = after.predicted.peak_memory_bytes[rank] + TIMES_STATE * state_bytes
     has_room = not node.limits_memory or needed_bytes <= node.memory_bytes
     is_long = state_bytes / rate > max(step_s, LONGEST_READ_S)
