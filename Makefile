@@ -44,7 +44,7 @@ PURE := $(addprefix tests/,cache core program simulation planning analysis verbs
   $(patsubst %,tests/runtime/asynchronous/test_%.py,pure_parts) \
   $(patsubst %,tests/runtime/checkpoint/test_%.py,gather) \
   $(patsubst %,tests/runtime/coordinator/test_%.py,asked_averages coordinator failing_ranks going_on job_planning replanning) \
-  $(patsubst %,tests/runtime/coordinator/members/test_%.py,coming_and_going membership reunion shares_that_follow) \
+  $(patsubst %,tests/runtime/coordinator/members/test_%.py,coming_and_going membership reunion shadow shares_that_follow) \
   $(patsubst %,tests/runtime/failures/test_%.py,first_cause silent_ranks) \
   $(patsubst %,tests/runtime/measuring/test_%.py,probing_rounds reprobing slowness) \
   $(patsubst %,tests/runtime/step/test_%.py,reduction_times)
