@@ -334,6 +334,7 @@ def test_a_newcomer_that_has_followed_reads_nothing_and_all_end_with_one_devices
     assert not unlike(found, undisturbed(mine, tmp_path / "alone", run.step))
 
 
+@pytest.mark.exhaustive
 def test_a_shadow_that_falls_behind_is_given_up_and_joins_as_others_do(tmp_path, monkeypatch, followed):
     monkeypatch.setattr(lending, "_TIMES_STATE", -(10**6))
     run = Elastic(rich(), tmp_path / "run", may_lose=True)

@@ -181,8 +181,9 @@ class Buffers:
         self._take_in(task, elements)
         if task.completes and elements.kind == "addend":
             self.write_sums(elements)
-        if task.completes and self.on_summed is not None:
-            self.on_summed(elements)
+        tell = self.on_summed  # a step that has failed may end that in between
+        if task.completes and tell is not None:
+            tell(elements)
 
     def write_sums(self, addends: Elements) -> None:
         """Make gradients of the sums of whole numbers."""

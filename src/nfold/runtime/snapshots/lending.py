@@ -81,7 +81,7 @@ class Lending:
         self._count = self._unsent_bytes = self._num_unsent = 0
         self._changed = threading.Condition()
         self._is_over = False
-        transport.on_failure_too(self._fail)
+        transport.on_failure_too(self._lose)
         StateGiver(transport, held, (SHADOW,))
         replica.tell_sums(self._summed, self._committed)
 
@@ -120,9 +120,9 @@ class Lending:
         try:
             act(value)
         except Exception as error:
-            self._fail(error)
-            with contextlib.suppress(TransportError):  # it is lost, or this process leaves
-                self._pass_on(len(self._sums), memoryview(STEP.pack(GIVEN_UP)))
+            if self._fail(error):
+                with contextlib.suppress(TransportError):  # it is lost, or this process leaves
+                    self._send_step(GIVEN_UP)
 
     def _send(self, index: int) -> None:
         if self._unsent_bytes > self._most_bytes:
@@ -146,12 +146,17 @@ class Lending:
             self._unsent_bytes -= num_bytes
             self._changed.notify_all()
 
-    def _fail(self, error: Exception) -> None:
+    def _lose(self, error: TransportError) -> None:
+        self._fail(error)
+
+    def _fail(self, error: Exception) -> bool:
+        """Give nothing more, and tell it; return whether that is new: several threads may fail at once."""
         with self._changed:
             is_first, self._is_over = not self._is_over, True
             self._changed.notify_all()
         if is_first:
             self._tell_failure(str(error))
+        return is_first
 
 
 def _own_part(
