@@ -46,7 +46,8 @@ class OrderLog:
 
 def are_known(hellos: Sequence[Message]) -> bool:
     """Whether ranks still know all orders that one of them has got and another one has not."""
-    return max(hello["since_order"] for hello in hellos) <= min(hello["last_order"] for hello in hellos)
+    least: int = min(hello["last_order"] for hello in hellos)
+    return all(hello["since_order"] <= least for hello in hellos)
 
 
 def lacking(rank: int, hellos: Sequence[Message]) -> list[Message]:
