@@ -64,6 +64,7 @@ def test_a_run_that_has_lost_all_hosts_stops_with_the_command_that_goes_on(tmp_p
     assert run.told.notes[-1] == "too few hosts are left to go on with"
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_has_lost_all_hosts_before_a_checkpoint_says_that_there_is_none(tmp_path):
     run = losing_all(tmp_path)
     with pytest.raises(WorkerLost) as caught:

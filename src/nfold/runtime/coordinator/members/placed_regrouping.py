@@ -204,7 +204,8 @@ class PlacedRegrouping:
             else:
                 return placement._replace(notes=(*self._told_brought(placement, step), *placement.notes))
         stay = [each for each in gathered.members if each not in leavers]
-        came = tuple(each for each in stay[1:] if each in self._later)  # somebody has to stay
+        came = tuple(each for each in stay if each in self._later)
+        came = came[1:] if len(came) == len(stay) else came  # somebody has to stay
         first: NfoldError | None = None
         for num_staying in range(len(came), -1, -1):
             let_go = came[num_staying:]
