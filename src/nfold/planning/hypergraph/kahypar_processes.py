@@ -20,10 +20,11 @@ from nfold.planning.hypergraph import kahypar_answers
 from nfold.planning.hypergraph.kahypar_answers import READY, Question, answer
 
 MOST = 500
-"""Questions to one process, of which some 3.5 MB stay: those of about fifty plans."""
+"""Questions to one process: those of about fifty plans, of which 3 to 6 MB stay."""
 _TRIES = 2
 """Children that may die of one question: one that somebody killed says nothing of it."""
 _PIECE_BYTES = 1 << 16
+_START_S = 60.0
 _END_S = 1.0
 
 
@@ -84,7 +85,7 @@ class _Child:
         script: that it runs.
 
         Raises:
-            OSError: it cannot be started, or ended at once.
+            OSError: it cannot be started, or is not ready in time.
         """
         self._connection, other = socket.socketpair()
         with contextlib.ExitStack() as failing, other:
@@ -94,8 +95,10 @@ class _Child:
             failing.pop_all()
         self._end = weakref.finalize(self, _end, self._connection, process)  # at the end of this process at the latest
         self.owes_answer = False
+        self._connection.settimeout(_START_S)
         if self._line() != READY:
             raise ChildProcessError(f"{script} has ended")
+        self._connection.settimeout(None)
 
     def answer(self, question: Question) -> list[int] | None:
         """Return for each vertex its block; None: it has died."""
