@@ -30,9 +30,11 @@ class NfoldError(Exception):
 
     Attributes:
         recurs: whether it would happen again at the same step, since the program itself raised it.
+        leaves_too_few: whether hosts that come and go are lost, and too few are left to train or to wait for others.
     """
 
     recurs: bool = False
+    leaves_too_few: bool = False
 
 
 class ProgramError(NfoldError, ValueError):

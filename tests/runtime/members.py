@@ -22,6 +22,7 @@ from nfold.program import Program
 from nfold.runtime.checkpoint.state_file import StoredState
 from nfold.runtime.control import events as ev
 from nfold.runtime.control.control_server import SocketControlServer, ThreadControlServer
+from nfold.runtime.control.order_log import NUMBER
 from nfold.runtime.control.orders import Orders
 from nfold.runtime.control.spool import Spools
 from nfold.runtime.data.loaders import LoaderPool
@@ -107,6 +108,7 @@ class Members:
         """
         self.program, self.graph = mine, graph_of(mine)
         self.step, self.generation, self.gone = 0, -1, set[int]()
+        self._num_told = 0
         self._state: StoredState | None = None
         self._kept = folder / "state"
         self._events: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
@@ -126,8 +128,9 @@ class Members:
 
     def tell(self, members: Iterable[int], order: dict[str, Any], blob: bytes = b"") -> None:
         """Send one order to some."""
+        self._num_told += 1
         for member in members:
-            self._door.channels[member].send(order, blob)
+            self._door.channels[member].send({**order, NUMBER: self._num_told}, blob)
 
     def hear(self, members: Collection[int], what: str) -> dict[int, dict[str, Any]]:
         """Wait for a reply of each. Meanwhile members are given the state that they ask for, in any order."""

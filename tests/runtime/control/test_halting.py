@@ -7,6 +7,7 @@ import pytest
 from nfold.runtime.control.channel import QueueChannel
 from nfold.runtime.control.events import Received
 from nfold.runtime.control.halting import Allowance, Halting
+from nfold.runtime.control.order_log import NUMBER
 from nfold.runtime.control.orders import Orders
 
 pytestmark = pytest.mark.timeout(30)
@@ -73,16 +74,16 @@ def test_two_ranks_with_a_thousand_steps_before_them_stop_after_the_foremosts():
     ranks = (Rank(), Rank())
     halting = Halting((0, 1))
     for rank, ended in zip(ranks, (5, 4), strict=True):
-        rank.channel.send({"do": "until", "step": 600})
-        rank.channel.send({"do": "until", "step": 1000})
+        rank.channel.send({"do": "until", "step": 600, NUMBER: 1})
+        rank.channel.send({"do": "until", "step": 1000, NUMBER: 2})
         rank.play(ended)
     (hold,) = halting.ask()
     for rank in ranks:
-        rank.channel.send(hold.message)
+        rank.channel.send({**hold.message, NUMBER: 3})
     stops = [halting.take(Received(number, rank.channel.receive()[0], None)) for number, rank in enumerate(ranks)]
     assert stops == [None, 6], "in the middle of steps, the gates are closed"
     for rank in ranks:
-        rank.channel.send({"do": "until", "step": 6})
+        rank.channel.send({"do": "until", "step": 6, NUMBER: 4})
         for _ in range(1000):
             rank.gate.release()
         assert [rank.channel.receive()[0]["step"] for _ in range(3)][-1] == 6

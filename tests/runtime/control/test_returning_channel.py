@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from nfold.runtime.control.channel import ChannelClosed, QueueChannel
+from nfold.runtime.control.order_log import NUMBER
 from nfold.runtime.control.orders import Orders
 from nfold.runtime.control.returning_channel import RETRY_S, TOLD_AGAIN, TOLD_AGAIN_S, ReturningChannel
 from nfold.runtime.coordinator.progress import DRIFT
@@ -154,15 +155,16 @@ def test_nobody_holds_whose_agent_is_gone(coordinators):
 
 
 def test_what_was_ordered_before_is_played_out_and_what_comes_then_is_answered(coordinators):
-    coordinators.near.send({"do": "until", "step": 5})
-    coordinators.near.send({"do": "checkpoint"})
+    given = [{"do": "until", "step": 5, NUMBER: 1}, {"do": "checkpoint", NUMBER: 2}, {"do": "hold", NUMBER: 3}]
+    for order in given:
+        coordinators.near.send(order)
     ended = threading.Event()
     orders = Orders(coordinators.channel, abandon=ended.set, returns=coordinators.channel)
-    orders.on_loss(lambda: {"stop": orders.allowance.stop, "gathers": orders.num_gathers})
+    orders.on_loss(lambda: {"stop": orders.allowance.stop, **orders.log.told})
     coordinators.near.close()
     near = coordinators.next()
-    assert near.receive()[0] == {"is": "hello", "stop": 5, "gathers": 1}
-    near.send({"do": "model"})
+    assert near.receive()[0] == {"is": "hello", "stop": 0, "last_order": 3, "since_order": 0, "orders": given[:2]}
+    near.send({"do": "model", NUMBER: 4})
     for order in ("until", "checkpoint", "model"):
         assert orders.get()[0]["do"] == order
         coordinators.channel.send({"is": f"done: {order}"})

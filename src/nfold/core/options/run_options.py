@@ -192,7 +192,8 @@ class RunOptions(JobOptions):
     fault: Sequence[str] = option(
         (),
         "let something go wrong in the emulated cluster: 'kill n2@30s', 'slow n1 0.25@10s', "
-        "'uplink n3 10Mbit@20s', 'partition n2@15s for 5s'; may be repeated",
+        "'uplink n3 10Mbit@20s', 'partition n2@15s for 5s'; with --nodes MIN:MAX also 'leave n1@40s', 'join n4@50s'; "
+        "may be repeated",
         "'VERB NODE ..@TIME'",
     )
     """Times count from the first step."""

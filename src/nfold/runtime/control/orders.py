@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 from nfold.runtime.control.channel import ChannelClosed, ControlChannel, Message
 from nfold.runtime.control.halting import Allowance
+from nfold.runtime.control.order_log import OrderLog
 from nfold.runtime.control.returning_channel import Describe, ReturningChannel
-
-_GATHERS = frozenset({"checkpoint", "evaluate", "model", "average", "hand", "keep", "protect", "deliver"})
-"""Orders that all ranks of a generation obey together, and that a rank alone would never come back from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,7 @@ class Orders:
 
     Attributes:
         allowance: how far the rank may train, by all orders that have come.
-        num_gathers: orders of this generation that all of its ranks obey together.
+        log: the last orders of this generation.
     """
 
     def __init__(
@@ -48,7 +46,7 @@ class Orders:
         """
         self._channel, self._abandon, self._returns = channel, abandon, returns
         self._queue: queue.SimpleQueue[tuple[Message, bytes] | _Failure | _Returned | None] = queue.SimpleQueue()
-        self.num_gathers = 0
+        self.log = OrderLog()
         self._given_back: tuple[Message, bytes] | None = None
         self._generation = 0
         self._is_leaving = False
@@ -128,6 +126,7 @@ class Orders:
         self._queue.put(None)
 
     def _take_in(self, message: Message, blob: bytes) -> None:
+        self.log.take(message)
         if message.get("beside"):
             self._beside.get(message["do"], _nothing_beside)(message, blob)
             return
@@ -139,10 +138,6 @@ class Orders:
                 self._abandon_generation()
             case "until":
                 self.allowance.grant(message["step"])
-            case "connect":
-                self.num_gathers = 0
-            case what if what in _GATHERS:
-                self.num_gathers += 1
         self._queue.put((message, blob))
 
     def _comes_back(self) -> bool:

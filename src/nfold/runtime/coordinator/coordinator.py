@@ -258,8 +258,9 @@ class Coordinator:
         lost = {*(self._membership.ranks[rank] for rank in self._postmortem.dead), *self._membership.departed}
         if self._trains and self._postmortem.dead and self._membership.can_lose(lost):
             return self._go_on_without(lost)
-        self._over = True
-        return [cmd.Failed(self._postmortem.error(), self._postmortem.details(), is_death=self._postmortem.is_death)]
+        self._over, error = True, self._postmortem.error()
+        error.leaves_too_few = self._trains and not self._membership.fixed and bool(self._postmortem.dead)
+        return [cmd.Failed(error, self._postmortem.details(), is_death=self._postmortem.is_death)]
 
     def _go_on_without(self, lost: set[int]) -> list[cmd.ToShell]:
         """Let the ranks that are left begin a generation from what was kept last."""

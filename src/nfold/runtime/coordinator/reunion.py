@@ -1,9 +1,11 @@
 """Brings ranks together again whose coordinator is gone, as far as it takes to keep what they have learnt. Pure.
 
-hello of all members of a generation ──> until the last step that any of them may play ──> checkpoint ──> Kept
-  └─ one was ordered what others were not, is lost or fails, or an evaluation was not told ──> NotKept, and why
+hello of all members of a generation ──> what some were ordered and others not, to these
+                                          until the last step that any of them may play ──> checkpoint ──> Kept
+  └─ they are of several generations, one is lost or fails, or an evaluation was not told ──> NotKept, and why
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +14,7 @@ from nfold.core.plan import Plan
 from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
+from nfold.runtime.control.order_log import NUMBER, are_known, lacking
 from nfold.runtime.control.spool import Arrived
 from nfold.runtime.coordinator.progress import Progress
 
@@ -70,6 +73,8 @@ class Reunion:
         self._stop = 0
         """Steps that all have played then. What is told of later ones is of a time from which they have gone back."""
         self._steps: list[cmd.StepDone] = []
+        self._earlier = Counter[int]()
+        """Checkpoints that each member was told to give before that, and has not given yet."""
         self._early: list[ev.Said] = []
         """What was told of steps before all were there."""
         self.result: Kept | NotKept | None = None
@@ -117,9 +122,14 @@ class Reunion:
         self._progress.pending.append((stop, "checkpoint", set(ranks)))
         for early in self._early:
             self._hear(early)
-        orders: list[dict[str, Any]] = [{"do": "until", "step": stop}]
-        orders.append({"do": "checkpoint", "tag": TAG, "evaluates": False})
-        return [cmd.Send(members, order) for order in orders]
+        missed = [(member, order) for rank, member in enumerate(members) for order in lacking(rank, hellos)]
+        self._earlier = Counter(member for member, order in missed if order["do"] == "checkpoint")
+        last = max(hello["last_order"] for hello in hellos)
+        own = ({"do": "until", "step": stop}, {"do": "checkpoint", "tag": TAG, "evaluates": False})
+        return [
+            *(cmd.Send((member,), order) for member, order in missed),
+            *(cmd.Send(members, {**order, NUMBER: number}) for number, order in enumerate(own, last + 1)),
+        ]
 
     def _why_not(self, hellos: list[dict[str, Any]], stop: int) -> str:
         """Return why these ranks cannot be gone on with; empty: they can."""
@@ -127,8 +137,8 @@ class Reunion:
             return "the command died while members came and went"
         if stop < self._run.last_step:
             return f"they are at step {stop}, and the run has been at step {self._run.last_step}"
-        if len({hello["gathers"] for hello in hellos}) > 1:
-            return "the command died while it ordered something, which reached some of the ranks only"
+        if not are_known(hellos):
+            return "the command died while it ordered a lot that has reached some of the ranks only"
         untold = [end for end in self._ends_of_epochs(stop) if end not in self._run.evaluated]
         if self._run.evaluates and hellos[0]["has_test"] and untold:
             return f"what was evaluated after step {untold[0]} had not been written down"
@@ -143,6 +153,13 @@ class Reunion:
 
     def _hear(self, said: ev.Said) -> list[cmd.Send]:
         if self._progress is None or said.member not in self._members:
+            return []
+        is_checkpoint = said.message["is"] == "checkpoint"
+        is_earlier = is_checkpoint and self._earlier[said.member] > 0
+        if said.file is not None and (is_earlier or not is_checkpoint):
+            said.file.drop()  # of an order that comes late
+        if is_earlier:
+            self._earlier[said.member] -= 1
             return []
         for news in self._progress.take(ev.Received(self._members.index(said.member), said.message, said.file)):
             if isinstance(news, cmd.StepDone):

@@ -19,6 +19,7 @@ from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.control.channel import ChannelClosed
 from nfold.runtime.control.control_server import ControlServer
+from nfold.runtime.control.order_log import NUMBER
 from nfold.runtime.coordinator.coordinator import Coordinator
 from nfold.runtime.coordinator.members.planned_aside import plan_aside
 from nfold.runtime.coordinator.time_limit import TimeLimit
@@ -96,6 +97,7 @@ class Session:
         self._stop_after_s = stop_after_s
         self._is_leaving = self._finished = self._cannot_halt = False
         self._tick_s = 0.0
+        self._num_sent = 0
         self._founders, self._coming = set(range(world_size)), set[int]()
         self._unwritten: list[cmd.Replanned] = []
         """Plans that follow, until ranks play them."""
@@ -325,11 +327,13 @@ class Session:
             error.add_note("\n  ".join(("The last lines that ranks printed:", *lines)))
 
     def _send(self, message: cmd.Send) -> None:
+        self._num_sent += 1
+        order = {**message.message, NUMBER: self._num_sent}
         for member in message.members:
             if (channel := self._control_server.channels.get(member)) is None:
                 continue  # it was let go of before somebody had something for it
             try:
-                channel.send(message.message, message.blob)
+                channel.send(order, message.blob)
             except ChannelClosed:
                 continue  # its reader reports the loss, with how the member ended
 

@@ -58,6 +58,8 @@ class Reprobing:
         self._awaited: list[tuple[int, Probe]] = []
         """Who has not said yet what a probe found. The replies of a rank come in the order of its orders."""
         self._found: dict[Probe, ProbedPair] = {}
+        self._num_rounds = 0
+        """So far, of the generation."""
 
     @cached_property
     def _slowness(self) -> Slowness:
@@ -81,8 +83,9 @@ class Reprobing:
 
     def _begin_round(self) -> list[cmd.Command]:
         probes = self._rounds.pop(0)
+        self._num_rounds += 1
         self._awaited = [(rank, probe) for probe in probes for rank in (probe.measures, probe.echoes)]
-        return [cmd.Order((rank,), _order(rank, probe)) for rank, probe in self._awaited]
+        return [cmd.Order((rank,), _order(rank, probe, self._num_rounds)) for rank, probe in self._awaited]
 
     def take(self, event: ev.Received, next_step: int) -> list[cmd.Command]:
         """Take in a reply, and say what was found when it was the last.
@@ -121,10 +124,10 @@ class Reprobing:
         return [noted, limits, cmd.LinksChanged(self._cluster, next_step), cmd.Order(everyone, {"do": "trace"})]
 
 
-def _order(rank: int, probe: Probe) -> dict[str, object]:
+def _order(rank: int, probe: Probe, number: int) -> dict[str, object]:
     measures = rank == probe.measures
     peer = probe.echoes if measures else probe.measures
-    return {"do": "probe", "peer": peer, "measures": measures, "patience_s": PATIENCE_S}
+    return {"do": "probe", "peer": peer, "measures": measures, "patience_s": PATIENCE_S, "round": number}
 
 
 def _changes(before: Node, after: Node) -> list[str]:

@@ -340,7 +340,7 @@ class Worker:
             "generation": rank.transport.number,
             "members": self._members,
             "stop": max(rank.reached, orders.allowance.stop),
-            "gathers": orders.num_gathers,
+            **orders.log.told,
             "has_test": "test" in self._process.datasets,
         }
 

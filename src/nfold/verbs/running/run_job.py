@@ -127,7 +127,11 @@ class Job:
 
     def _play_out(self) -> Generator[StepInfo, Asked, None]:
         try:
-            with watching(self._watchers, self._recorder.note), self._live.shown(self._recorder.note):
+            with (
+                watching(self._watchers, self._recorder.note),
+                self._live.shown(self._recorder.note),
+                self._stopping_where_too_few_are_left(),
+            ):
                 yield from self._play()
         except Terminated as stop:
             raise (Terminated if self._recorder.kept.goes_on else KeyboardInterrupt)(self.what_is_kept()) from stop
@@ -259,6 +263,30 @@ class Job:
 
     # Ending early
 
+    @contextlib.contextmanager
+    def _stopping_where_too_few_are_left(self) -> Iterator[None]:
+        """Let a run that has lost too many hosts stop, where it can go on, as one that waited for others in vain."""
+        try:
+            yield
+        except NfoldError as error:
+            if not (error.leaves_too_few and self._goes_on and not self._has_all_steps):
+                raise
+            for text in (str(error), *getattr(error, "__notes__", ()), "too few hosts are left to go on with"):
+                self._recorder.note(text)
+            raise Terminated from error
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether the run can be gone on with."""
+        kept = self._recorder.kept
+        is_there = self.folder is not None and (self.folder.path / (CHECKPOINT if kept.step else PLACE)).exists()
+        return kept.goes_on and is_there  # somebody may have removed it
+
+    @property
+    def _has_all_steps(self) -> bool:
+        """Whether a checkpoint has the last step."""
+        return 0 < self.outcome.total_steps <= self._recorder.kept.step
+
     def _say_what_is_left(self, error: NfoldError) -> None:
         """Add to a failure where to look and how to go on. What the user got wrong is told whole: it needs no log."""
         if self.folder is None:
@@ -266,12 +294,13 @@ class Job:
         self._log_matters = not isinstance(error, ValueError) or CUT in str(error)
         self._is_refused = self._resumed is not None and not self.outcome.losses
         kept = self._recorder.kept
-        if self.outcome.total_steps and kept.step >= self.outcome.total_steps and not self._model_is_kept:
+        if self._has_all_steps and not self._model_is_kept:
             self._model_is_kept = kept.take_model_of_checkpoint(error)
         is_over = self._model_is_kept and not self.outcome.interrupted
-        is_there = (self.folder.path / (CHECKPOINT if kept.step else PLACE)).exists()  # somebody may have removed it
-        if kept.goes_on and is_there and not (self._is_refused or is_over):
+        if self._goes_on and not (self._is_refused or is_over):
             error.add_note(kept.told_going_on("once this is mended, " if error.recurs else ""))
+        elif error.leaves_too_few and not (kept.step or is_over):
+            error.add_note("Too few hosts are left to go on with, and there is no checkpoint: the run must begin anew.")
         self._log_matters &= self.folder.log.exists() and self.folder.log.stat().st_size > 0
         if self._log_matters:
             error.add_note(f"The log has the tracebacks and what the ranks printed: {self.folder.log}")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from coordinated import message, orders
-from living_hosts import Living, begun, lives, newcomer, training
+from living_hosts import Living, Told, begun, lives, newcomer, training
 
 from nfold.core import codec
 from nfold.core.options.averages import Averages
@@ -139,6 +139,32 @@ def test_who_comes_is_let_go_if_it_is_of_no_use_though_another_was_lost_meanwhil
     run.train(1)
     assert tried[0] == (0, 1, 2)
     assert tried[-1] == (0, 2)
+    run.end()
+
+
+@pytest.mark.exhaustive
+def test_who_has_come_is_let_go_if_it_has_no_use_any_more_once_another_is_lost(tmp_path, monkeypatch):
+    """It was placed, and no step was trained since."""
+    placed_anew, planned = LivingData.placed_anew, Told.planned
+
+    def refusing(living: Any, gathered: Any, excluded: Any, *rest: Any) -> PlacedData:
+        if 3 in run.told.worlds and 2 in gathered.members and 2 not in excluded:
+            raise PlanError("it has no room")
+        return placed_anew(living, gathered, excluded, *rest)
+
+    def cutting(told: Told, plan: Any, folder: Any) -> None:
+        planned(told, plan, folder)
+        if told.worlds[-1] == 3:
+            run.cut_off(1)
+
+    monkeypatch.setattr(LivingData, "placed_anew", refusing)
+    monkeypatch.setattr(Told, "planned", cutting)
+    run = Living(tmp_path, {"pi": 32, "idle": 0}, place="equal")
+    run.train(1)
+    run.come("new")
+    run.until_noted("note: new cannot be used, and is let go: it has no room")
+    run.train(2)
+    assert run.told.worlds == [2, 3, 1]
     run.end()
 
 

@@ -65,7 +65,9 @@ def test_a_member_that_comes_while_others_train_gets_ready_beside_them():
     assert orders(job.say(2, "ready", **CHUNKED)) == ["2 listen"]
     assert orders(job.all_step(0)) == ["StepDone"], "the others train on"
     noted, *meet = job.say(2, "listening", address=["10.0.0.9", 5002])
-    assert told([noted]) == ["member 2 (on there, pid 77) is prepared: the next generation begins with it"]
+    assert told([noted]) == [
+        "member 2 (on there, pid 77) is prepared: it takes part as soon as a plan with it is ready"
+    ]
     assert orders(meet) == ["0 meet", "1 meet", "2 meet"]
     known = [[[each[0] for each in order.message["addresses"]]] for order in meet]
     assert known == [[[0, 2]], [[1, 2]], [[0, 1, 2]]], "ranks know each other already"

@@ -21,6 +21,7 @@ from nfold.planning.residency.model.spans import joined
 from nfold.planning.residency.resident_order import check_runs, epoch_steps, placed_order, runs_before
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
+from nfold.runtime.coordinator.members.generations import Generations
 from nfold.runtime.coordinator.placing.kept_placement import lists_at
 from nfold.runtime.coordinator.placing.living_data import check_hosts_stay
 from nfold.runtime.step.cells import Cells
@@ -35,11 +36,19 @@ def home(tmp_path, monkeypatch):
         yield
 
 
-def test_who_leaves_gives_its_samples_to_those_who_stay(tmp_path):
+def test_who_leaves_gives_its_samples_to_those_who_stay(tmp_path, monkeypatch):
+    let_go, known = Generations.let_go, []
+
+    def note_and_let_go(generations, ranks):
+        known.append(run.session._coordinator._living.runs[-1].nodes)
+        return let_go(generations, ranks)
+
     run = Living(tmp_path, {"pi": 24, "desk": 20})
     run.train(2)
+    monkeypatch.setattr(Generations, "let_go", note_and_let_go)
     run.leave(1)
     assert run.until_planned(2) == 1
+    assert known[0] == ("pi",), "before it goes: another host may be lost right then"
     run.train(3)
     assert [each.nodes for each in run.placed.runs] == [("pi", "desk"), ("pi",)]
     run.end()

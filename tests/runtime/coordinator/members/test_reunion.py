@@ -9,6 +9,7 @@ from nfold.core.trace import StepParts
 from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
+from nfold.runtime.control.order_log import MOST, NUMBER, OrderLog
 from nfold.runtime.coordinator.reunion import TAG, Kept, NotKept, Reunion, RunSoFar
 
 PLAN: Any = SimpleNamespace(world_size=2, asynchrony=None)
@@ -22,7 +23,8 @@ def said(member: int, what: str, file: Any = None, **told: Any) -> ev.Said:
 
 
 def hello(member: int, **told: Any) -> ev.Said:
-    held = {"generation": 4, "members": [0, 3], "stop": 12, "gathers": 2, "has_test": True}
+    held = {"generation": 4, "members": [0, 3], "stop": 12, "has_test": True}
+    held |= {"last_order": 40, "since_order": 30, "orders": []}
     return said(member, "hello", **held | told)
 
 
@@ -51,8 +53,8 @@ def test_all_play_as_far_as_any_was_allowed_and_give_a_checkpoint_of_that(reunio
     assert take(reunion, hello(0, stop=12)) == []
     assert reunion.missing == (3,)
     assert take(reunion, hello(3, stop=13)) == [
-        cmd.Send((0, 3), {"do": "until", "step": 13}),
-        cmd.Send((0, 3), {"do": "checkpoint", "tag": TAG, "evaluates": False}),
+        cmd.Send((0, 3), {"do": "until", "step": 13, NUMBER: 41}),
+        cmd.Send((0, 3), {"do": "checkpoint", "tag": TAG, "evaluates": False, NUMBER: 42}),
     ]
     take(reunion, said(0, "checkpoint", FILE, step=13, unkept=""), said(3, "checkpoint", step=13, unkept=""))
     assert reunion.result == Kept(13, FILE, ())
@@ -75,12 +77,65 @@ def test_what_is_told_of_steps_behind_the_last_one_is_of_no_use(reunion):
     ("told", "why"),
     [
         ({"generation": 3, "members": [0, 3]}, "while members came and went"),
-        ({"gathers": 3}, "reached some of the ranks only"),
+        ({"last_order": 90, "since_order": 41}, "reached some of the ranks only"),
     ],
 )
 def test_ranks_that_are_not_at_one_are_not_gone_on_with(reunion, told, why):
     assert take(reunion, hello(0), hello(3, **told)) == []
     assert why in reunion.result.why
+
+
+def log_of(*orders: Any) -> dict[str, Any]:
+    """What a rank tells of the orders that it has got, given with their numbers."""
+    log = OrderLog()
+    log.take({"do": "connect", NUMBER: 1})
+    for number, order in orders:
+        log.take({**order, NUMBER: number})
+    return log.told
+
+
+KEEP, PROBE = {"do": "checkpoint", "tag": 7, "evaluates": True}, {"do": "probe", "round": 1, "patience_s": 9.0}
+COMMON = (*((number, {"do": "hold"}) for number in (5, 6)), (7, {"do": "until", "step": 11}))
+LONE = (8, {"do": "until", "step": 12}), (9, {"do": "until", "step": 13}), (10, KEEP), (11, {"do": "gauge"})
+
+
+def test_who_lacks_orders_that_others_have_got_is_given_them_first_and_their_files_are_of_no_use(reunion):
+    """A state that is sent late is of another step."""
+    dropped = []
+    early: Any = SimpleNamespace(drop=lambda: dropped.append("early"))
+    ahead, behind = hello(3, stop=13, **log_of(*COMMON, *LONE)), hello(0, stop=11, **log_of(*COMMON))
+    orders = take(reunion, ahead, behind)
+    assert [(order.members, order.message["do"], order.message[NUMBER]) for order in orders] == [
+        ((0,), "until", 9),
+        ((0,), "checkpoint", 10),
+        ((0, 3), "until", 12),
+        ((0, 3), "checkpoint", 13),
+    ]
+    take(reunion, said(0, "checkpoint", early, step=12, unkept=""), said(3, "checkpoint", step=13, unkept=""))
+    assert dropped == ["early"]
+    take(reunion, said(0, "checkpoint", FILE, step=13, unkept=""))
+    assert reunion.result == Kept(13, FILE, ())
+
+
+@pytest.mark.parametrize("measures", [True, False])
+@pytest.mark.parametrize("has_other", [True, False])
+def test_the_other_side_of_a_probe_is_told_of_it_unless_it_was(reunion, measures, has_other):
+    """Each side gets an order of its own, one after the other."""
+    one = (8, {**PROBE, "peer": 1, "measures": measures})
+    other = (9, {**PROBE, "peer": 0, "measures": not measures})
+    begins = log_of((2, {**PROBE, "peer": 0, "measures": True}), (3, {"do": "build"}), *COMMON, one)
+    orders = take(reunion, hello(0, **begins), hello(3, **log_of(*COMMON, *[other] * has_other)))
+    lone = [] if has_other else [cmd.Send((3,), {**other[1], NUMBER: 8})]
+    assert orders[:-2] == lone
+
+
+def test_ranks_know_their_last_orders_only(reunion):
+    many = [(10 + number, {**KEEP, "tag": number}) for number in range(MOST + 1)]
+    orders = take(reunion, hello(0, **log_of(*many)), hello(3, **log_of(*many[:1])))
+    assert len(orders) == MOST + 2
+    other = Reunion(RunSoFar(plan=PLAN, kept_step=5, last_step=10, epochs=EpochSteps.even(100)))
+    assert take(other, hello(0, **log_of(*many)), hello(3, **log_of((9, KEEP)))) == []
+    assert isinstance(other.result, NotKept)
 
 
 def test_ranks_behind_the_history_are_of_an_earlier_generation(reunion):
@@ -138,7 +193,7 @@ def test_ranks_that_wait_for_no_common_step_play_to_the_last_one_that_any_was_al
     plan: Any = SimpleNamespace(world_size=2, asynchrony=object(), reductions=(serves,))
     reunion = Reunion(RunSoFar(plan=plan, kept_step=5, last_step=10, epochs=EpochSteps.even(100)))
     orders = take(reunion, hello(0, stop=26), hello(3, stop=12))
-    assert orders[0] == cmd.Send((0, 3), {"do": "until", "step": 26})
+    assert orders[0] == cmd.Send((0, 3), {"do": "until", "step": 26, NUMBER: 41})
     take(reunion, steps(0, 0, *range(10, 26)), steps(3, 1, *range(10, 26)))
     take(reunion, said(0, "checkpoint", FILE, step=26, unkept=""), said(3, "checkpoint", step=26, unkept=""))
     assert isinstance(reunion.result, Kept)

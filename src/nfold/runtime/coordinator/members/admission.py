@@ -148,7 +148,7 @@ class Admission:
         if apart := find_apart([*map(self._membership.member, sorted(others)), listening]):
             return self.refuse(number, tell_apart(*apart))
         self._membership.take(ms.MemberPrepared(number, (host, port), listening.seen))
-        return [cmd.Noted(f"{self._name(number)} is prepared: the next generation begins with it")]
+        return [cmd.Noted(f"{self._name(number)} is prepared: it takes part as soon as a plan with it is ready")]
 
     def refuse(self, number: int, why: str) -> list[cmd.ToShell]:
         """Let a newcomer go, and say why."""

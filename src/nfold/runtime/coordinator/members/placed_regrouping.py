@@ -15,7 +15,7 @@ from nfold.core.job import JobSettings, Known
 from nfold.core.members import NOBODY, SpeedShift, Turnover
 from nfold.core.residency import PlacedData, PlacedRun, SampleMove, Spans
 from nfold.core.text.units import count, duration, size
-from nfold.errors import ClusterError, InternalError, PlanError, ProgramError
+from nfold.errors import ClusterError, InternalError, NfoldError, PlanError, ProgramError
 from nfold.planning.choosing.early_checks import RunSteps, check_last_batch
 from nfold.planning.residency.placed_chunks import check_least, check_whole_chunks
 from nfold.planning.residency.resident_order import check_runs
@@ -48,6 +48,8 @@ class _Placement(NamedTuple):
     """Of the run from then on."""
     brought: dict[int, Spans]
     """What counts from a later epoch on and did not before, by the number of who has brought it."""
+    notes: tuple[str, ...]
+    """What to tell of it."""
 
 
 class PlacedRegrouping:
@@ -71,8 +73,8 @@ class PlacedRegrouping:
     ) -> None:
         self._settings, self._requests, self._cores = settings, requests, cores
         self._generations, self._membership, self._living = generations, membership, living
-        self._coming = set[int]()
-        """Members that have a rank and were not placed yet: they have not trained, though another was lost since."""
+        self._later = set[int]()
+        """Members that were given a rank after the run had begun."""
 
     def follow(self, generation_end: GenerationEnd, ready: Ready, next_step: int) -> Flow:
         """Connect the ranks of the next generation, once their samples are there, as `Regrouping.follow`.
@@ -104,7 +106,7 @@ class PlacedRegrouping:
     ) -> Flow:
         membership = self._membership
         newcomers, leavers = membership.newcomers, membership.leavers
-        self._coming.update(newcomers)
+        self._later.update(newcomers)
         self._generations.enlist((*membership.ranks, *newcomers))
         epochs = self._run_steps(before.cluster, ready, self._living.runs).by_epoch
         gathered = self._living.gather(membership.ranks, leavers, step, epochs)
@@ -112,18 +114,48 @@ class PlacedRegrouping:
         yield from self._generations.begin(len(membership.ranks))
         known = yield from self._measured(before, ready, gathered)
         placement = self._agreed(gathered, leavers, known, ready, step)
-        self._requests.say(*(cmd.Noted(text) for text in placement.data.plan.sentences))
+        self._requests.say(*map(cmd.Noted, (*placement.notes, *placement.data.plan.sentences)))
         yield from self._move(gathered, placement.data)
+        # Only now is it so, and before who leaves is let go: another one may be lost right then.
+        self._living.data = replace(placement.data, members=self._living.data.members)
+        self._need(placement.brought, gathered)
         yield from self._begin(placement, gathered, leavers)
         turnover = self._membership.histories.told(self._turned(placement, before, turnover))
-        self._living.data = replace(placement.data, members=self._living.data.members)  # only now is it so
-        self._coming.clear()
-        self._need(placement.brought, gathered)
         self._requests.say(cmd.Placed(self._living.data))
         planned = cmd.Replanned(placement.known, plan_of(placement.known), step, turnover, shifts=shifts)
         lacking = membership.num_lacking
         self._requests.say(replace(planned, num_lacking=lacking, run_steps=placement.run_steps))
         return placement.known, NO_BUILDS
+
+    def further_back(self, known: Known, ready: Ready, step: int, kept: int) -> PlanError | None:
+        """Return why those who are left are to go further back than to a step; None: they are not.
+
+        Where a program needs two samples a chunk, it may be that no order of samples follows for them from that step,
+        while one does from the checkpoint that was kept last.
+
+        Args:
+            known: what the generation before rested on.
+            ready: what ranks told of the program.
+            step: counts from 0.
+            kept: that of the checkpoint.
+        """
+        if step == kept or known.graph.least_chunk == 1:
+            return None
+        why = self._refusal(known, ready, step)
+        return why if isinstance(why, PlanError) and self._refusal(known, ready, kept) is None else None
+
+    def _refusal(self, known: Known, ready: Ready, step: int) -> NfoldError | None:
+        """Return why those who are left cannot go on from a step, all of them; None: they can."""
+        ranks, leavers = self._membership.ranks, self._membership.leavers
+        known = replace(known, plan=None, cluster=self._cluster_of(ranks, known))
+        epochs = self._run_steps(known.cluster, ready, self._living.runs).by_epoch
+        try:
+            gathered = self._living.gather(ranks, leavers, step, epochs)
+            gathered = gathered.without_brought if gathered.brought else gathered
+            self._placement(gathered, leavers, known, ready, step)
+        except NfoldError as error:
+            return error
+        return None
 
     # Measuring
 
@@ -158,24 +190,34 @@ class PlacedRegrouping:
     def _agreed(
         self, gathered: Gathered, leavers: tuple[int, ...], known: Known, ready: Ready, step: int
     ) -> _Placement:
-        """Return a placement of all that is there; where that cannot be, one without what is brought, or who comes."""
+        """Return a placement of all that is there; where that cannot be, one without what is brought, or who came last.
+
+        Raises:
+            PlanError, ClusterError: there is none either, for the reason why there is none of all.
+        """
+        told: tuple[str, ...] = ()
         if gathered.brought:
             try:
                 placement = self._placement(gathered, leavers, known, ready, step)
             except (PlanError, ClusterError, ProgramError, InternalError) as error:  # others train well without
-                self._leave_out(gathered.brought, str(error))
-                gathered = gathered.without_brought
+                told, gathered = self._left_out(gathered.brought, str(error)), gathered.without_brought
             else:
-                self._tell_brought(placement, step)
-                return placement
-        try:
-            return self._placement(gathered, leavers, known, ready, step)
-        except (PlanError, ClusterError) as error:
-            newcomers = tuple(each for each in gathered.members if each in self._coming and each not in leavers)
-            if not newcomers:
-                raise
-            self._requests.say(cmd.Noted(f"note: {self._named(newcomers)} cannot be used, and is let go: {error}"))
-            return self._placement(gathered, (*leavers, *newcomers), known, ready, step)
+                return placement._replace(notes=(*self._told_brought(placement, step), *placement.notes))
+        stay = [each for each in gathered.members if each not in leavers]
+        came = tuple(each for each in stay if each in self._later)
+        came = came[1:] if len(came) == len(stay) else came  # somebody has to stay
+        first: NfoldError | None = None
+        for num_staying in range(len(came), -1, -1):
+            let_go = came[num_staying:]
+            try:
+                placement = self._placement(gathered, (*leavers, *let_go), known, ready, step)
+            except (PlanError, ClusterError) as error:
+                first = first or error
+            else:
+                told += (f"note: {self._named(let_go)} cannot be used, and is let go: {first}",) if let_go else ()
+                return placement._replace(notes=(*told, *placement.notes))
+        assert first is not None, "that of all was tried"
+        raise first
 
     def _placement(
         self, gathered: Gathered, excluded: Collection[int], known: Known, ready: Ready, step: int
@@ -205,8 +247,7 @@ class PlacedRegrouping:
         known = replace(known, cluster=replace(known.cluster, nodes=nodes))
         chosen, notes = plan_for(self._settings_of(known.cluster), known, with_placed(ready, data.runs))
         check_whole_chunks(chosen, run)
-        self._requests.say(*map(cmd.Noted, notes))
-        return _Placement(data, replace(known, plan=chosen), run_steps, gathered.brought)
+        return _Placement(data, replace(known, plan=chosen), run_steps, gathered.brought, notes)
 
     def _run_steps(self, cluster: Cluster, ready: Ready, runs: Sequence[PlacedRun]) -> RunSteps:
         return self._planning(cluster).run_steps(with_placed(ready, runs))
@@ -221,13 +262,13 @@ class PlacedRegrouping:
 
     # What newcomers bring
 
-    def _tell_brought(self, placement: _Placement, step: int) -> None:
-        told = told_of(self._living.data.members, placement.brought, step, placement.data.runs[-1], placement.run_steps)
-        self._requests.say(*map(cmd.Noted, told))
+    def _told_brought(self, placement: _Placement, step: int) -> list[str]:
+        run_steps, members = placement.run_steps, self._living.data.members
+        return told_of(members, placement.brought, step, placement.data.runs[-1], run_steps)
 
-    def _leave_out(self, spans: Mapping[int, Spans], why: str) -> None:
+    def _left_out(self, spans: Mapping[int, Spans], why: str) -> tuple[str, ...]:
         members = self._living.data.members
-        self._requests.say(*(cmd.Noted(left_out(members[number].node, each, why)) for number, each in spans.items()))
+        return tuple(left_out(members[number].node, each, why) for number, each in spans.items())
 
     def _need(self, brought: Collection[int], gathered: Gathered) -> None:
         """Let the run be kept and end if a host leaves that has brought what may not leave it."""

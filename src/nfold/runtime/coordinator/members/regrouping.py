@@ -140,10 +140,12 @@ class Regrouping:
     def _for_who_stays(self, known: Known, ready: Ready, *, planned: int) -> Known:
         """Return the plan of now, or another where some have left."""
         if not self._membership.ranks:
-            raise RunError(
+            error = RunError(
                 "nobody is left to go on with: all ranks were to leave, and who came in their place ended or could not "
                 "be used"
             )
+            error.leaves_too_few = True
+            raise error
         known = self.lookahead.with_hosts(known)
         return known if len(self._membership.ranks) == planned else self._planned(known, ready)
 

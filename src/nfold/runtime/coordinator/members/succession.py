@@ -175,7 +175,9 @@ class Succession:
         done = max(beginning.next_step, counts.done if counts is not None else 0)
         most = max(done, counts.countable if counts is not None else 0)
         state = yield from self._hand_over.recall(ranks, most, chunks)
-        if state is not None and state.step >= max(self._kept, self._file[1]):
+        known = replace(beginning.known, cluster=self._speeds.in_cluster(beginning.known.cluster))
+        kept = max(self._kept, self._file[1])
+        if state is not None and state.step >= kept and self._may_keep(known, ready, state.step, kept):
             if counts is not None and state.step > done:
                 self._requests.say(*counts.count_to(state.step))
                 done = state.step
@@ -192,7 +194,6 @@ class Succession:
             self._hand_over.forget()
             header, _ = yield from self._last_file()
         turnover = Turnover(lost=loss.hosts, left=loss.left, steps_again=done - step, again_from=told)
-        known = replace(beginning.known, cluster=self._speeds.in_cluster(beginning.known.cluster))
         after = Beginning(known, header, step)
         try:
             known, builds = yield from self._regrouping.without(
@@ -206,6 +207,15 @@ class Succession:
             return (yield from self._wait_for_room(self._standstill, self._as_seen(ready)))
         self._beginning = Beginning(known, header, step, builds)
         return None
+
+    def _may_keep(self, known: Known, ready: Ready, step: int, kept: int) -> bool:
+        """Whether those who are left may go on from a step, in place of the checkpoint that was kept last."""
+        if not isinstance(self._regrouping, PlacedRegrouping):
+            return True
+        why = self._regrouping.further_back(known, self._as_seen(ready), step, kept)
+        if why is not None:
+            self._requests.say(cmd.Noted(f"note: from step {step + 1} on those who are left cannot train: {why}"))
+        return why is None
 
     def _keep(self, step: int) -> Flow:
         """Let ranks keep the state that is in their memory, unless there is none or a file has it."""
