@@ -8,7 +8,7 @@ import pytest
 from coordinated import READY, Job, held, message, orders
 from pretended import GRAPH, a_plan, cluster, profile_of
 
-from nfold.core.cluster import Channel
+from nfold.core.cluster import Channel, Cluster
 from nfold.core.job import JobSettings, Known
 from nfold.runtime.checkpoint.state_file import StateHeader
 from nfold.runtime.control import commands as cmd
@@ -128,3 +128,5 @@ def test_a_newcomer_follows_where_the_state_takes_it_longer_than_a_step_and_sums
     assert following_rate(now, then, 2, node, step_s) == (pytest.approx(rate / 2) if follows else None)
     assert following_rate(now, then, 2, None, step_s) is None
     assert following_rate(now, then, 2, replace(node, memory_bytes=1001), step_s) is None, "sums that wait need room"
+    full = replace(now, cluster=Cluster(nodes=(replace(cluster().nodes[0], memory_bytes=1001),)))
+    assert following_rate(full, then, 2, node, step_s) is None, "and so do those that are lent"

@@ -35,6 +35,8 @@ OF_LINK = 0.5
 """Of a link, that the state may take; the rest is for gradients and sums."""
 TIMES_STATE = 4
 """Of the state's bytes, that sums may take while they wait to be played: twice what they do where links are full."""
+LENT_TIMES_STATE = 4
+"""Of its part of them, that a rank may hold for the newcomer: a copy of the state, and sums that wait to go out."""
 
 
 def following_rate(now: Known, then: Known, rank: int, node: Node | None, step_s: float) -> float | None:
@@ -52,12 +54,19 @@ def following_rate(now: Known, then: Known, rank: int, node: Node | None, step_s
     if not _can_follow(before, after, rank) or rate is None or node is None:
         return None
     state_bytes, sums_bytes = _state_bytes(now), sum(each.num_bytes for each in before.reductions)
-    needed_bytes = after.predicted.peak_memory_bytes[rank] + TIMES_STATE * state_bytes
-    has_room = not node.limits_memory or needed_bytes <= node.memory_bytes
+    waiting_bytes, lent_bytes = TIMES_STATE * state_bytes, LENT_TIMES_STATE * state_bytes / len(before.nodes)
+    has_room = _has_room(node, after.predicted.peak_memory_bytes[rank] + waiting_bytes) and all(
+        _has_room(now.cluster.node(name), peak_bytes + lent_bytes)
+        for name, peak_bytes in zip(before.nodes, before.predicted.peak_memory_bytes, strict=True)
+    )
     is_long = state_bytes / rate > max(step_s, LONGEST_READ_S)
     if not (has_room and is_long and sums_bytes / rate <= MOST_STEPS * step_s):
         return None
     return OF_LINK * max(rate, _least_uplink(now))
+
+
+def _has_room(node: Node, num_bytes: float) -> bool:
+    return not node.limits_memory or num_bytes <= node.memory_bytes
 
 
 def _can_follow(before: Plan, after: Plan, rank: int) -> bool:
