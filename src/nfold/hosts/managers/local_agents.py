@@ -2,8 +2,12 @@
 
 import shlex
 
+from nfold.errors import ClusterError
 from nfold.hosts.manager import TOKEN_FROM_INPUT, WHILE_INPUT, Call, agent_command
 from nfold.hosts.managers.child_agents import ChildAgents
+
+MOST_AGENTS = 64
+"""More than one machine has a use for."""
 
 
 class LocalAgents(ChildAgents):
@@ -18,8 +22,17 @@ class LocalAgents(ChildAgents):
         return "\n".join(shlex.join(self._command(call, place)) for place in range(count))
 
     def start(self, call: Call, count: int) -> None:
-        """Start so many more agents."""
+        """Start so many more agents.
+
+        Raises:
+            ClusterError: they would be more than MOST_AGENTS.
+        """
         first = len(self)
+        if first + count > MOST_AGENTS:
+            raise ClusterError(
+                f"{self.title}: {first + count} are asked for, and {MOST_AGENTS} are the most: each is a process. Use "
+                f"--nodes of at most {MOST_AGENTS}."
+            )
         for place in range(first, first + count):
             self.add(f"local-{place}", self._command(call, place), call.token)
 
