@@ -466,8 +466,8 @@ def test_who_says_nonsense_is_no_agent(pool, said):
     [
         ({"name": "evil\n\x1b[31mred"}, "the name of a host is one line of printable characters"),
         ({"host": "a\x00"}, "the name of a host is one line of printable characters"),
-        ({"name": "n" * 65}, "the name of a host is text of at most 64 characters"),
-        ({"name": 3}, "the name of a host is text of at most 64 characters"),
+        ({"name": "n" * 254}, "the name of a host is text of at most 253 characters"),
+        ({"name": 3}, "the name of a host is text of at most 253 characters"),
     ],
     ids=str,
 )

@@ -17,8 +17,8 @@ from nfold.machine.processes import age_s
 from nfold.machine.user_folders import cache_folder
 from nfold.version import __version__
 
-MOST_CHARACTERS = 64
-"""Of a host's name, as Linux allows."""
+MOST_CHARACTERS = 253
+"""Of a host's name: DNS has none that is longer, and managers call hosts by their full names."""
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
 
 

@@ -18,7 +18,12 @@ class LocalAgents(ChildAgents):
     most_time_s: float | None = None
 
     def dry_run(self, call: Call, count: int) -> str:
-        """Return the commands that would be run."""
+        """Return the commands that would be run.
+
+        Raises:
+            ClusterError: as `start`.
+        """
+        self._check(count)
         return "\n".join(shlex.join(self._command(call, place)) for place in range(count))
 
     def start(self, call: Call, count: int) -> None:
@@ -28,13 +33,16 @@ class LocalAgents(ChildAgents):
             ClusterError: they would be more than MOST_AGENTS.
         """
         first = len(self)
-        if first + count > MOST_AGENTS:
-            raise ClusterError(
-                f"{self.title}: {first + count} are asked for, and {MOST_AGENTS} are the most: each is a process. Use "
-                f"--nodes of at most {MOST_AGENTS}."
-            )
+        self._check(first + count)
         for place in range(first, first + count):
             self.add(f"local-{place}", self._command(call, place), call.token)
+
+    def _check(self, count: int) -> None:
+        if count > MOST_AGENTS:
+            raise ClusterError(
+                f"{self.title}: {count} are asked for, and {MOST_AGENTS} are the most: each is a process. Use --nodes "
+                f"of at most {MOST_AGENTS}."
+            )
 
     @staticmethod
     def _command(call: Call, place: int) -> list[str]:
