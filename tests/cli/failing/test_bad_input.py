@@ -39,6 +39,7 @@ STEP_OF_399 = 1 + list(sample_order(400, epoch=0, seed=0)).index(399) // 16
             ["train", "faulty.py", "--protect", "never"],
             ["--protect never: it must be auto, off, or the most steps that a lost host may cost, as in 20"],
         ),
+        (["train", "faulty.py", "--protect", "9" * 5000], ["--protect 999", "(5000 characters): it must be auto"]),
         (["train", "faulty.py", "--protect", "5"], ["--protect 5 is for hosts that come and go. Add --nodes MIN:MAX"]),
         (
             ["train", "faulty.py", "--listen", "127.0.0.1:0", "--nodes", f"1:{'9' * 20}"],
