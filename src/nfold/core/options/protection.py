@@ -34,8 +34,9 @@ def read_protect(text: object) -> Protect:
         return Protect(None if text == AUTO else 0)
     steps = read_digits(str(text))
     if isinstance(text, bool) or not steps:
+        given = clipped(str(text))
         raise PlanError(
-            f"--protect {clipped(str(text))}: it must be auto, off, or the most steps that a lost host may cost, as in 20"
+            f"--protect {given}: it must be auto, off, or the most steps that a lost host may cost, as in 20"
         )
     return Protect(steps)
 
