@@ -17,12 +17,18 @@ A message says what happened, with which numbers, where, and what to do about it
 
 CUT = ".. (the log has the rest)"
 _MOST_CHARACTERS = 500
+_MOST_TYPED = 40
 
 
 def one_line(text: str) -> str:
     """Fold a text of others, which may be a page long, into a part of a message."""
     folded = " ".join(text.split())
     return folded if len(folded) <= _MOST_CHARACTERS else f"{folded[:_MOST_CHARACTERS]} {CUT}"
+
+
+def clipped(text: str) -> str:
+    """Return what somebody typed for a message, which a long one would fill: its start, and how long it is."""
+    return text if len(text) <= _MOST_TYPED else f"{text[:_MOST_TYPED]}.. ({len(text)} characters)"
 
 
 class NfoldError(Exception):

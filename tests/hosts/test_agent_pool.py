@@ -461,6 +461,20 @@ def test_who_says_nonsense_is_no_agent(pool, said):
     assert "10.0.0.9:1 said that it is an agent" in said.get()
 
 
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ({"name": "evil\n\x1b[31mred"}, "the name of a host is one line of printable characters"),
+        ({"host": "a\x00"}, "the name of a host is one line of printable characters"),
+        ({"name": "n" * 254}, "the name of a host is text of at most 253 characters"),
+        ({"name": 3}, "the name of a host is text of at most 253 characters"),
+    ],
+    ids=str,
+)
+def test_a_host_with_a_name_that_no_terminal_shows_is_sent_away(arrive, told, why):
+    assert arrive(**told).hear()[0] == {"do": "refuse", "why": why}
+
+
 def test_who_comes_back_takes_no_place_of_a_manager_and_all_are_told_to_hold(pool, arrive):
     back = [arrive(place=1, name="back", returns=True), arrive(place=1, name="again", returns=True)]
     new = arrive(place=1, name="new")

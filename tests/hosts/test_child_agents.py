@@ -5,9 +5,17 @@ import sys
 
 import pytest
 
+from nfold.hosts.manager import Call
+from nfold.hosts.managers.by_hand import ByHand
 from nfold.hosts.managers.child_agents import ChildAgent
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(60)]
+
+
+def test_who_waits_for_people_lists_few_places(tmp_path):
+    by_hand = ByHand(tmp_path / "token", lambda text: None)
+    by_hand.start(Call(addresses=(("127.0.0.1", 1),), token="a" * 64, interpreter="python"), 10**20)
+    assert [state.stage for state in by_hand.states()] == ["waiting"] * 8
 
 
 def test_nothing_of_a_child_that_has_ended_is_kept_but_its_last_lines():

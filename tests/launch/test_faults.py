@@ -158,7 +158,7 @@ def test_a_fault_is_warned_of_before_it_happens_and_not_before_it_is_over():
     nodes.done = order
     texts = ["slow n-1 0.5@0s for 0s", "kill n-3@1ms"]
     clock = FaultClock(
-        [parse(text) for text in texts], nodes, lambda _: None, warn=lambda fault: order.put(("warned", fault.text))
+        [parse(text) for text in texts], nodes, lambda _: None, warn=lambda fault: not order.put(("warned", fault.text))
     )
     clock.start()
     assert [order.get(timeout=WAIT_S) for _ in range(5)] == [
@@ -218,3 +218,13 @@ def test_a_fault_that_cannot_be_done_is_told_and_the_next_one_still_comes():
     assert told.get(timeout=WAIT_S) == "fault: partition n-2@0s: now, but it failed: n-2 has no port"
     assert nodes.done.get(timeout=WAIT_S) == ("kill", "n-1")
     clock.stop()
+
+
+def test_only_what_is_done_is_told_of():
+    told = queue.SimpleQueue()
+    texts = ["leave n-1@0s", "join n-2@1ms"]
+    clock = FaultClock([parse(text) for text in texts], Recorder(), told.put, warn=lambda fault: fault.verb == "join")
+    clock.start()
+    assert told.get(timeout=WAIT_S) == "fault: join n-2@1ms: now"
+    clock.stop()
+    assert told.empty()

@@ -6,7 +6,8 @@ import os
 import sys
 from typing import Any
 
-from nfold.errors import ClusterError
+from nfold.core.options.whole import read_digits
+from nfold.errors import ClusterError, clipped
 
 LAST_PORT = 65535
 
@@ -65,8 +66,11 @@ def _above_zero(text: str) -> float:
 def run(parsed: argparse.Namespace) -> int:
     """Serve until the job is over; return the exit code."""
     from nfold.hosts.agent.agent import AgentSettings, serve
+    from nfold.hosts.host_facts import why_no_name
     from nfold.transport.connecting.token_file import read_token
 
+    if why := why_no_name(parsed.name):
+        raise ClusterError(f"--name {clipped(ascii(parsed.name))}: {why}. Give this host a short one.")
     addresses = tuple(read_address(text) for text in parsed.connect.split(","))
     token = read_token(parsed.token_file)
     settings = AgentSettings(
@@ -98,6 +102,8 @@ def read_address(text: str) -> tuple[str, int]:
         ClusterError: it is something else.
     """
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) <= LAST_PORT:
-        raise ClusterError(f"{text!r} is no address. Give the job's as it was printed, as in 10.0.0.1:7000")
-    return host, int(port)
+    number = read_digits(port)
+    if not host or number is None or not 0 < number <= LAST_PORT:
+        named = clipped(repr(text))
+        raise ClusterError(f"{named} is no address. Give the job's as it was printed, as in 10.0.0.1:7000")
+    return host, number

@@ -26,7 +26,7 @@ from nfold.hosts.host_agent import (
     tell_waiting,
     unique_name,
 )
-from nfold.hosts.host_facts import HostFacts, own_versions
+from nfold.hosts.host_facts import HostFacts, own_versions, why_no_name
 from nfold.hosts.manager import Manager
 from nfold.hosts.program_files.archive import Archive
 from nfold.launch.output import Output
@@ -97,8 +97,8 @@ class AgentPool:
         facts = codec.decode(HostFacts, hello["facts"])
         with self._changed:
             make_room(hello["place"], self._agents)
-            name, why = hello["name"] or facts.host, self._refusal(hello, facts)
-            if why:
+            name = hello["name"] or facts.host
+            if why := why_no_name(name) or self._refusal(name, hello, facts):
                 channel.send({"do": "refuse", "why": why})
                 channel.close()
                 self._changed.notify_all()
@@ -118,7 +118,7 @@ class AgentPool:
             self._changed.notify_all()
         return agent
 
-    def _refusal(self, hello: Message, facts: HostFacts) -> str:
+    def _refusal(self, name: str, hello: Message, facts: HostFacts) -> str:
         """Why an agent is not let in; empty: it is."""
         if self._is_closed or (self._is_complete and self._hosts is None):
             return "the job has all the hosts that it asked for"
@@ -130,7 +130,7 @@ class AgentPool:
         own, there = own_versions(), facts.versions
         if there == own or (self._torch_comes and replace(there, torch=own.torch) == own):
             return ""
-        why = tell_versions(hello["name"] or facts.host, there, own)
+        why = tell_versions(name, there, own)
         if self._is_complete:
             self._say(f"note: {why} It is not let in; the others go on.")
         else:

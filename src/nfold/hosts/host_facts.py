@@ -17,6 +17,8 @@ from nfold.machine.processes import age_s
 from nfold.machine.user_folders import cache_folder
 from nfold.version import __version__
 
+MOST_CHARACTERS = 253
+"""Of a host's name: DNS has none that is longer, and managers call hosts by their full names."""
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
 
 
@@ -113,3 +115,10 @@ def _devices() -> tuple[Device, ...]:
     if visible is not None:
         count = min(count, len([each for each in visible.split(",") if each.strip() not in ("", "-1")]))
     return (Device(kind="cuda", count=count, memory_bytes=0),) if count else ()
+
+
+def why_no_name(name: object) -> str:
+    """Return why a host cannot be called so, in messages and on terminals; empty: it can."""
+    if not isinstance(name, str) or len(name) > MOST_CHARACTERS:
+        return f"the name of a host is text of at most {MOST_CHARACTERS} characters"
+    return "" if name.isprintable() else "the name of a host is one line of printable characters"

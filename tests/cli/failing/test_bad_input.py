@@ -39,7 +39,25 @@ STEP_OF_399 = 1 + list(sample_order(400, epoch=0, seed=0)).index(399) // 16
             ["train", "faulty.py", "--protect", "never"],
             ["--protect never: it must be auto, off, or the most steps that a lost host may cost, as in 20"],
         ),
+        (["train", "faulty.py", "--protect", "9" * 5000], ["--protect 999", "(5000 characters): it must be auto"]),
         (["train", "faulty.py", "--protect", "5"], ["--protect 5 is for hosts that come and go. Add --nodes MIN:MAX"]),
+        (
+            ["train", "faulty.py", "--listen", "127.0.0.1:0", "--nodes", f"1:{'9' * 20}"],
+            [f"--nodes 1:{'9' * 20}: a run has at most 4096 hosts"],
+        ),
+        (["train", "faulty.py", "--listen", f"127.0.0.1:{'9' * 5000}", "--nodes", "1:2"], ["--listen 127.0.0.1:999"]),
+        (
+            ["train", "faulty.py", "--on", "local", "--nodes", "1:65", "--strategy", "ring"],
+            ["agents on this machine: 65 are asked for, and 64 are the most"],
+        ),
+        (["scale", "9" * 5000, "1"], [f"there is no run {'9' * 40}.. (5000 characters)."]),
+        (["scale", "1", "9" * 5000], ["(5002 characters) is no number of hosts"]),
+        (["scale", "1", "٢"], ["'٢' is no number of hosts"]),
+        (
+            ["join", "127.0.0.1:1", "--token-file", "none", "--name", "evil\n\x1b[31mred"],
+            [r"--name 'evil\n\x1b[31mred': the name of a host is one line of printable characters"],
+        ),
+        (["join", f"127.0.0.1:{'9' * 5000}", "--token-file", "none"], ["is no address"]),
         (["train", "faulty.py", "--hosts-last", "x"], ["--hosts-last x: it must be a time of more than 0"]),
         (["train", "faulty.py", "-n", "0"], ["workers is 0", "at least 1"]),
         (

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from nfold.core.members import Member
 from nfold.errors import ClusterError, NonFiniteLoss, ProgramError, WorkerLost
 from nfold.runtime.failures.first_cause import Postmortem
+from nfold.runtime.failures.network_cuts import NetworkCut
 
 KILLED = "was killed by signal 9 (SIGKILL)"
 
@@ -18,7 +20,7 @@ def words(text: str = "ValueError: boom", **message: Any) -> dict[str, Any]:
 
 def opened(world_size: int = 3) -> Postmortem:
     postmortem = Postmortem()
-    postmortem.regroup([(f"host-{rank}", 100 + rank) for rank in range(world_size)])
+    postmortem.regroup([Member(number=rank, host=f"host-{rank}", pid=100 + rank) for rank in range(world_size)])
     return postmortem
 
 
@@ -187,7 +189,7 @@ def test_our_errors_stay_what_they_are(kind, expected):
 
 def test_a_program_that_cannot_start_is_no_ranks_fault():
     postmortem = opened()
-    postmortem.regroup([("here", 100 + rank) for rank in range(3)])
+    postmortem.regroup([Member(number=rank, host="here", pid=100 + rank) for rank in range(3)])
     postmortem.failed(2, words("train_data() returned an empty dataset", kind="ProgramError"))
     assert str(postmortem.error()) == "train_data() returned an empty dataset."
 
@@ -221,3 +223,25 @@ def test_the_log_gets_every_traceback():
     postmortem.failed(1, words("a"))
     postmortem.failed(0, words("b", is_echo=True))
     assert postmortem.details() == "rank 1:\ntrace of a\nrank 0:\ntrace of b"
+
+
+def test_who_was_to_be_killed_is_known_after_others_are_lost():
+    postmortem = opened(4)
+    postmortem.sentenced((3,), "kill n-3@4s")
+    postmortem.regroup([Member(number=number, host=f"host-{number}", pid=100 + number) for number in (1, 3)])
+    postmortem.ordered("recall")
+    postmortem.left(1, KILLED)
+    assert str(postmortem.error()).startswith(
+        "rank 1 (on host-3, pid 103) was killed by signal 9 (SIGKILL) while hosts came and went. 1 other rank stopped"
+    )
+    assert str(postmortem.error()).endswith('That was asked for: --fault "kill n-3@4s".')
+
+
+@pytest.mark.parametrize(
+    ("goes_on", "then"), [(True, "the run goes on without it"), (False, "the job is given up")], ids=str
+)
+def test_what_becomes_of_a_run_when_a_rank_stays_silent_or_cut_off_is_told(goes_on, then):
+    postmortem = opened()
+    cut = NetworkCut(rank=1, others=(0, 2), silent_s=10.0)
+    assert postmortem.tell_silence(1, 10.0, 60.0, goes_on=goes_on).endswith(f" After 60 s {then}.")
+    assert postmortem.tell_cut(cut, 60.0, goes_on=goes_on).endswith(f" After 60 s {then}.")

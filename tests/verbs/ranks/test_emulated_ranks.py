@@ -124,13 +124,13 @@ def test_another_terminal_lets_nodes_come_and_leave(three, said):
     )
     ranks.left(1)
     assert ranks.answer("2") == "n-1 to take part as soon as possible"
-    ranks.warn(fault("leave n-2@9s"))
+    assert not ranks.warn(fault("leave n-2@9s"))
     assert said[1:] == ["note: --fault 'leave n-2@9s': n-2 does not take part by now, so it does not leave"]
 
 
 def test_a_node_that_was_killed_may_join_before_that_is_noticed(three, said):
     ranks, events = three
-    ranks.warn(fault("kill n-1@1s"))
-    ranks.warn(fault("join n-1@2s"))
+    assert ranks.warn(fault("kill n-1@1s"))
+    assert ranks.warn(fault("join n-1@2s"))
     assert events.get_nowait() == ev.KillAnnounced((1,), "kill n-1@1s")
     assert (events.get_nowait().node.name, said) == ("n-1", [])

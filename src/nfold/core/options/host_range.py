@@ -2,7 +2,11 @@
 
 from dataclasses import dataclass
 
-from nfold.errors import PlanError
+from nfold.core.options.whole import MOST_DIGITS, read_digits
+from nfold.errors import PlanError, clipped
+
+MOST_HOSTS = 4096
+"""That a run may ask for: each rank is connected to each other, and planned for one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,25 +30,41 @@ def read_range(text: str) -> HostRange:
     """Read `MIN:MAX`.
 
     Raises:
-        PlanError: it is something else.
+        PlanError: it is something else, or more than MOST_HOSTS.
     """
-    least, _, most = text.partition(":")
-    if not (least.isdecimal() and most.isdecimal() and 1 <= int(least) <= int(most)):
+    first, _, last = text.partition(":")
+    least, most = _number(first), _number(last)
+    if least is None or most is None or not 1 <= least <= most:
         raise PlanError(
-            f"--nodes {text}: it must be a number of hosts, or the fewest and the most that may train, as in 2:8"
+            f"--nodes {clipped(text)}: it must be a number of hosts, or the fewest and the most that may train, as in "
+            "2:8"
         )
-    return HostRange(int(least), int(most))
+    _check(most, text)
+    return HostRange(least, most)
 
 
 def read_nodes(given: object) -> int:
     """Read a number of hosts that is no range.
 
     Raises:
-        PlanError: it is none, or below 1.
+        PlanError: it is none, below 1, or more than MOST_HOSTS.
     """
-    number = int(given) if isinstance(given, str) and given.isdecimal() else given
+    number = _number(given) if isinstance(given, str) else given
     if isinstance(number, bool) or not isinstance(number, int):
-        raise PlanError(f"nodes is {given!r}: it must be a whole number, or two with a colon between, as in 2:8")
+        named = clipped(repr(given))
+        raise PlanError(f"nodes is {named}: it must be a whole number, or two with a colon between, as in 2:8")
     if number < 1:
         raise PlanError(f"nodes is {number}: it must be at least 1")
+    _check(number, str(given))
     return number
+
+
+def _number(text: str) -> int | None:
+    """Return a number as it is typed, or one above MOST_HOSTS for any that is longer; None: it is none."""
+    is_long = len(text) > MOST_DIGITS and text.isascii() and text.isdecimal()
+    return MOST_HOSTS + 1 if is_long else read_digits(text)
+
+
+def _check(number: int, typed: str) -> None:
+    if number > MOST_HOSTS:
+        raise PlanError(f"--nodes {clipped(typed)}: a run has at most {MOST_HOSTS} hosts. Ask for fewer.")

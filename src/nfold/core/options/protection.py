@@ -3,7 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from nfold.errors import PlanError
+from nfold.core.options.whole import read_digits
+from nfold.errors import PlanError, clipped
 
 AUTO, OFF = "auto", "off"
 FIRST_EVERY = 8
@@ -31,11 +32,13 @@ def read_protect(text: object) -> Protect:
     """
     if text in (AUTO, OFF):
         return Protect(None if text == AUTO else 0)
-    if isinstance(text, bool) or not str(text).isdecimal() or int(str(text)) < 1:
+    steps = read_digits(str(text))
+    if isinstance(text, bool) or not steps:
+        given = clipped(str(text))
         raise PlanError(
-            f"--protect {text}: it must be auto, off, or the most steps that a lost host may cost, as in 20"
+            f"--protect {given}: it must be auto, off, or the most steps that a lost host may cost, as in 20"
         )
-    return Protect(int(str(text)))
+    return Protect(steps)
 
 
 def steps_between(cost_s: float, step_s: float, between_losses_s: float) -> int:

@@ -8,6 +8,9 @@ from nfold.errors import ClusterError
 from nfold.hosts.manager import Call, PlaceState
 from nfold.transport.connecting.token_file import write_token
 
+_MOST_SEEN = 8
+"""Places that are listed as waiting: none is anybody's, so more say nothing."""
+
 
 class ByHand:
     """Tells what to type; whoever types it fills the next place."""
@@ -43,8 +46,8 @@ class ByHand:
         self._say(self._told(call))
 
     def states(self) -> list[PlaceState]:
-        """Return that all places wait for somebody."""
-        return [PlaceState(place=place, name="", stage="waiting") for place in range(self._count)]
+        """Return that places wait for somebody."""
+        return [PlaceState(place=place, name="", stage="waiting") for place in range(min(self._count, _MOST_SEEN))]
 
     def release(self, place: int) -> None:
         """Do nothing: whoever came leaves when its agent is told to."""

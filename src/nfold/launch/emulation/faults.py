@@ -192,7 +192,7 @@ class FaultClock:
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
         *,
-        warn: Callable[[Fault], None] = lambda fault: None,
+        warn: Callable[[Fault], bool] = lambda fault: True,
     ) -> None:
         """Args:
         faults: in any order.
@@ -200,7 +200,7 @@ class FaultClock:
         say: is told of each when it happens, from the thread.
         clock: gives seconds.
         warn: is told of each right before it begins: who notices what it does shall know by then why. It lets nodes
-            join and leave.
+            join and leave, and returns False where one does not, and it has said why.
         """
         self._nodes, self._say, self._clock, self._warn = nodes, say, clock, warn
         self._coming = deque(moments(faults))
@@ -236,8 +236,8 @@ class FaultClock:
                 if self._stopped.wait(left_s):
                     return
             self._coming.popleft()
-            if not moment.ends:
-                self._warn(moment.fault)
+            if not moment.ends and not self._warn(moment.fault):
+                continue
             try:
                 perform(moment, self._nodes)
                 self._say(moment.text)

@@ -96,8 +96,7 @@ class Coordinator:
         self._best = BestSoFar(settings.kept, best)
         self._steering = Steering(first_step, is_looped=settings.lockstep)
         self._flow = self._run()
-        self._over = self._trains = False
-        self._looks_left = MOST_LOOKS
+        self._over, self._trains, self._looks_left = False, False, MOST_LOOKS
         self._late: list[ev.Received] = []
         """What ranks told of their training while all had their say about the generation's end."""
         self._hurt: set[int] = set()
@@ -140,7 +139,7 @@ class Coordinator:
         if isinstance(event, ev.Continue):
             self._steering.ask()  # here, because it may come while the ranks are still getting ready
         if isinstance(event, ev.KillAnnounced):
-            self._postmortem.sentenced(self._ranks_of(event.members), event.fault)
+            self._postmortem.sentenced(event.members, event.fault)
             return []
         if self._postmortem.open:
             self._requests.postpone(event)  # the run may go on
@@ -224,7 +223,8 @@ class Coordinator:
         patience, postmortem, loading = self._patience, self._postmortem, self._postmortem.is_loading
         news = self._failure_detector.look(tick, self._membership.awaited, loading=loading)
         lost_s = patience.loading_s if loading else patience.lost_s
-        notes = [postmortem.tell_silence(rank, patience.noticed_s, lost_s) for rank in self._ranks_of(news.silent)]
+        silent, goes_on = self._ranks_of(news.silent), self._trains and self._membership.can_lose(news.silent)
+        notes = [postmortem.tell_silence(rank, patience.noticed_s, lost_s, goes_on=goes_on) for rank in silent]
         notes += [postmortem.tell_return(rank) for rank in self._ranks_of(news.back)]
         for number in news.lost:
             if self._membership.take(ms.MemberFailed(number)) is Decision.FAIL:
@@ -238,7 +238,8 @@ class Coordinator:
         awaited = self._membership.awaited
         heard = {number for number in awaited if tick.now_s - tick.heard_s.get(number, tick.now_s) < QUIET_S}
         news = self._cuts.look(heard, awaited - heard)
-        notes = [self._postmortem.tell_cut(self._by_rank(cut), self._patience.lost_s) for cut in news.begun]
+        begun = [(self._by_rank(cut), self._trains and self._membership.can_lose({cut.rank})) for cut in news.begun]
+        notes = [self._postmortem.tell_cut(cut, self._patience.lost_s, goes_on=goes_on) for cut, goes_on in begun]
         notes += [self._postmortem.tell_healed(self._by_rank(cut)) for cut in news.healed]
         for cut in news.lost:
             if self._membership.take(ms.MemberFailed(cut.rank)) is Decision.FAIL:
@@ -269,9 +270,8 @@ class Coordinator:
             self._membership.histories.gone(host, self._postmortem.status(before.index(number)))
         self._membership.lose(lost)
         self._postmortem.forget()
-        self._looks_left = MOST_LOOKS
         self._generations.enlist(self._membership.ranks)
-        self._hurt = set(self._membership.ranks)
+        self._looks_left, self._hurt = MOST_LOOKS, set(self._membership.ranks)
         late, self._late = self._late, []
         gone = [each for each in before if each not in self._membership.ranks]
         left = tuple(self._membership.member(each).host for each in gone if self._membership.has_left(each))

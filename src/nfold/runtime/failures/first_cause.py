@@ -6,9 +6,11 @@ Makes the message that the user reads. How a process ended is found out by `laun
 from collections.abc import Sequence
 from typing import Any
 
+from nfold.core.members import Member
 from nfold.errors import ClusterError, NfoldError, NonFiniteLoss, ProgramError, WorkerLost
 from nfold.runtime.failures.network_cuts import NetworkCut, explained
 
+_CHANGE = "while hosts came and went"
 _DOING = {
     "load": "while it loaded the program",
     "reside": "while it made room for samples",
@@ -21,6 +23,10 @@ _DOING = {
     "build": "while it built the model",
     "drop": "while it made room for the next plan to try",
     "evaluate": "while it evaluated the test data",
+    "abandon": _CHANGE,
+    "holdings": _CHANGE,
+    "recall": _CHANGE,
+    "hand": _CHANGE,
     "checkpoint": "while its state was gathered for a checkpoint",
     "model": "while the best model was gathered",
     "keep": "while what others hold was gathered for a checkpoint",
@@ -44,6 +50,7 @@ class Postmortem:
 
     def __init__(self) -> None:
         self._world_size = 0
+        self._members: tuple[int, ...] = ()
         self._places: dict[int, str] = {}
         self._has_hosts = False
         self._failed: dict[int, dict[str, Any]] = {}
@@ -55,12 +62,13 @@ class Postmortem:
         self._steps_done = 0
         self.open = False
 
-    def regroup(self, places: Sequence[tuple[str, int]]) -> None:
-        """Note the host and process of each rank in a new generation. So far none has failed or is done."""
-        self._world_size = len(places)
-        self._places = {rank: f"on {host}, pid {pid}" for rank, (host, pid) in enumerate(places)}
-        self._has_hosts = len({host for host, _ in places}) > 1
-        self._excused, self._sentenced = set(), {}
+    def regroup(self, members: Sequence[Member]) -> None:
+        """Note who has each rank in a new generation. So far none has failed or is done."""
+        self._world_size = len(members)
+        self._members = tuple(member.number for member in members)
+        self._places = {rank: f"on {member.host}, pid {member.pid}" for rank, member in enumerate(members)}
+        self._has_hosts = len({member.host for member in members}) > 1
+        self._excused = set()
 
     def ordered(self, order: str) -> None:
         """Note the last order to all ranks."""
@@ -90,30 +98,29 @@ class Postmortem:
         """Note that a rank and others are given up, because nothing passes between them."""
         self.left(cut.rank, _say_cut(cut))
 
-    def sentenced(self, ranks: tuple[int, ...], fault: str) -> None:
-        """Note ranks that are killed on purpose, by a fault that the user asked for."""
-        self._sentenced.update(dict.fromkeys(ranks, fault))
+    def sentenced(self, members: tuple[int, ...], fault: str) -> None:
+        """Note members that are killed on purpose, by a fault that the user asked for; ranks may change before."""
+        self._sentenced.update(dict.fromkeys(members, fault))
 
     @property
     def is_loading(self) -> bool:
         """Whether ranks were last told to load the program."""
         return self._order == "load"
 
-    def tell_silence(self, rank: int, noticed_s: float, lost_s: float) -> str:
-        """Return a line for the user about a rank that has fallen silent."""
+    def tell_silence(self, rank: int, noticed_s: float, lost_s: float, *, goes_on: bool) -> str:
+        """Return a line for the user about a rank that has fallen silent; the run may go on once that is lost."""
         return (
-            f"rank {rank} ({self._place(rank)}) {_SILENT} {noticed_s:.0f} s: {_WHY_SILENT}. "
-            f"After {lost_s:.0f} s the job is given up."
+            f"rank {rank} ({self._place(rank)}) {_SILENT} {noticed_s:.0f} s: {_WHY_SILENT}. {_after(lost_s, goes_on)}"
         )
 
     def tell_return(self, rank: int) -> str:
         """Return a line for the user about a silent rank that is heard again."""
         return f"rank {rank} ({self._place(rank)}) answers again"
 
-    def tell_cut(self, cut: NetworkCut, lost_s: float) -> str:
-        """Return a line for the user about ranks that do not hear each other."""
+    def tell_cut(self, cut: NetworkCut, lost_s: float, *, goes_on: bool) -> str:
+        """Return a line for the user about ranks that do not hear each other; the run may go on without the first."""
         where = f"rank {cut.rank} ({self._place(cut.rank)})"
-        return f"{where} {_say_cut(cut)}: {_WHY_CUT}. After {lost_s:.0f} s the job is given up."
+        return f"{where} {_say_cut(cut)}: {_WHY_CUT}. {_after(lost_s, goes_on)}"
 
     def tell_healed(self, cut: NetworkCut) -> str:
         """Return a line for the user about ranks that hear each other again."""
@@ -147,7 +154,8 @@ class Postmortem:
     def status(self, rank: int) -> str:
         """Return how a rank ended, and by which fault if that was asked for; empty: that is not known."""
         status = self._left.get(rank) or self._apart.get(rank, "")
-        return f'{status} (--fault "{self._sentenced[rank]}")' if status and rank in self._sentenced else status
+        fault = self._sentenced.get(self._members[rank])
+        return f'{status} (--fault "{fault}")' if status and fault else status
 
     @property
     def is_all_echo(self) -> bool:
@@ -225,8 +233,8 @@ class Postmortem:
 
     def _advice(self, rank: int, status: str) -> str:
         memory = " If nobody killed it, the machine may have run out of memory: use fewer workers or a smaller batch."
-        if rank in self._sentenced and status.startswith(_OUT_OF_MEMORY):
-            memory = f' That was asked for: --fault "{self._sentenced[rank]}".'
+        if (fault := self._sentenced.get(self._members[rank])) and status.startswith(_OUT_OF_MEMORY):
+            memory = f' That was asked for: --fault "{fault}".'
         if status.startswith(_SILENT):
             return f"{self._others()} Perhaps {_WHY_SILENT}."
         if status.startswith(_CUT_OFF):
@@ -239,6 +247,10 @@ class Postmortem:
     def _others(self) -> str:
         count = self._world_size - len(self._excused) - 1
         return "" if count < 1 else f" {count} other rank{'s' if count > 1 else ''} stopped because of it."
+
+
+def _after(lost_s: float, goes_on: bool) -> str:
+    return f"After {lost_s:.0f} s {'the run goes on without it' if goes_on else 'the job is given up'}."
 
 
 def _say_cut(cut: NetworkCut) -> str:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nfold.core import codec
+from nfold.core.options.whole import read_digits
 from nfold.core.run_state import ListedRun, RunState
-from nfold.errors import PlanError
+from nfold.errors import PlanError, clipped
 from nfold.machine.processes import started
 from nfold.verbs.jobs.database import BEAT_S, user_database
 from nfold.verbs.run_folder.files import REPORT, STATE
@@ -150,7 +151,7 @@ def find_run(named: str | None, *, prefers_running: bool = False) -> FoundRun:
         going_on = [run for run in runs if is_running(run)] if prefers_running else []
         return _found((going_on or runs)[0])
     if named.isdecimal():
-        return _found(_numbered(int(named), runs))
+        return _found(_numbered(named, runs))
     return _in_folder(named, runs)
 
 
@@ -177,12 +178,12 @@ def _found(run: ListedRun) -> FoundRun:
     return FoundRun(folder=Path(run.folder), listed=run)
 
 
-def _numbered(number: int, runs: Sequence[ListedRun]) -> ListedRun:
+def _numbered(number: str, runs: Sequence[ListedRun]) -> ListedRun:
     for run in runs:
-        if run.number == number:
+        if run.number == read_digits(number):
             return run
-    hint = f" A folder of that name is ./{number}." if os.path.isdir(str(number)) else ""
-    raise PlanError(f"there is no run {number}.{_there_are(runs)}{hint}")
+    hint = f" A folder of that name is ./{number}." if os.path.isdir(number) else ""
+    raise PlanError(f"there is no run {clipped(number)}.{_there_are(runs)}{hint}")
 
 
 def _in_folder(named: str, runs: Sequence[ListedRun]) -> FoundRun:

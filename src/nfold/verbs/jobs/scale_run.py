@@ -2,12 +2,11 @@
 
 import re
 
-from nfold.errors import PlanError
-from nfold.machine.request_socket import request
+from nfold.core.options.whole import MOST_DIGITS
+from nfold.errors import PlanError, clipped
+from nfold.machine.request_socket import REFUSED, request
 from nfold.verbs.jobs.run_list import find_running, is_running
 from nfold.verbs.jobs.stop_run import refuse_elsewhere
-
-REFUSED = "refused: "
 
 
 def scale(named: str | None, asked: str) -> str:
@@ -19,9 +18,11 @@ def scale(named: str | None, asked: str) -> str:
 
     Raises:
         PlanError: there is no such run, it does not take so many, or its hosts stay the same.
+        RunError: it does not answer.
     """
-    if not re.fullmatch(r"[+-]?\d+", asked):
-        raise PlanError(f"{asked!r} is no number of hosts. Use one, or how many more or fewer: 6, +1, -1")
+    if not re.fullmatch(f"[+-]?[0-9]{{1,{MOST_DIGITS}}}", asked):
+        named = clipped(repr(asked))
+        raise PlanError(f"{named} is no number of hosts. Use one, or how many more or fewer: 6, +1, -1")
     run = find_running(named)
     if not is_running(run):
         raise PlanError(f"run {run.number} has ended already: {run.ending}.")

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from nfold.errors import PlanError
+from nfold.core.options.whole import read_digits
+from nfold.errors import PlanError, clipped
 
 HERE = "here"
 BY_HAND = "hand"
@@ -60,6 +61,9 @@ def read_listen(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon:
         host, port = text, "0"
-    if not host or not port.isdecimal() or int(port) > LAST_PORT:
-        raise PlanError(f"--listen {text}: it must be an address of this machine and a port, as in 0.0.0.0:7000")
-    return host, int(port)
+    number = read_digits(port)
+    if not host or number is None or number > LAST_PORT:
+        raise PlanError(
+            f"--listen {clipped(text)}: it must be an address of this machine and a port, as in 0.0.0.0:7000"
+        )
+    return host, number

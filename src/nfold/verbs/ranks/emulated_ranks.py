@@ -82,8 +82,11 @@ class EmulatedRanks:
         """Let nothing more go wrong."""
         self._faults.stop()
 
-    def warn(self, fault: Fault) -> None:
-        """Tell the coordinator of a fault that is about to begin; by the thread of the faults."""
+    def warn(self, fault: Fault) -> bool:
+        """Tell the coordinator of a fault that is about to begin; by the thread of the faults.
+
+        Returns False where a node that shall join or leave does not, which is said.
+        """
         if fault.verb == "kill":
             with self._lock:
                 here = tuple(member for member, node in self._homes.items() if node == fault.node)
@@ -91,6 +94,8 @@ class EmulatedRanks:
             self._events.put(ev.KillAnnounced(here, fault.text))
         elif fault.verb in ("join", "leave") and (why := self._moved(fault)):
             self._say(f"note: --fault {fault.text!r}: {fault.node} {why}")
+            return False
+        return True
 
     def _moved(self, fault: Fault) -> str:
         """Let a node come or leave; return why it does not."""

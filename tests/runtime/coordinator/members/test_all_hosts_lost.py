@@ -10,6 +10,7 @@ from test_coming_and_going import KILLED, training
 from nfold.core.options.host_range import HostRange
 from nfold.errors import Terminated, WorkerLost
 from nfold.program import ProgramSource
+from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.verbs.ranks.thread_ranks import threads_put_back
 
@@ -36,6 +37,14 @@ def test_where_hosts_come_and_go_it_is_known_that_too_few_are_left(waits_s):
 @pytest.mark.parametrize("wishes", [{}, {"hosts": HostRange(1, 4), "checkpoint_every": 0}])
 def test_where_none_may_come_or_go_a_loss_is_a_failure(wishes):
     assert not lost_at_once(training(**wishes)).leaves_too_few
+
+
+@pytest.mark.parametrize(("least", "then"), [(1, "the run goes on without it"), (2, "the job is given up")], ids=str)
+def test_what_comes_of_a_silent_rank_is_told(least, then):
+    job = training(hosts=HostRange(least, 4))
+    told = [job.handle(ev.ClockTick(float(now), {0: float(now), 1: 0.0})) for now in range(11)]
+    (noted,) = [command.text for commands in told for command in commands if isinstance(command, cmd.Noted)]
+    assert noted.endswith(f" After 60 s {then}.")
 
 
 def test_a_rank_that_fails_by_itself_is_a_failure():

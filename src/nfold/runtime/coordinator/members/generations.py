@@ -25,8 +25,7 @@ class Generations:
     def enlist(self, members: tuple[int, ...]) -> None:
         """Give ranks to members, in this order; from now on ranks mean these members."""
         self._membership.enlist(members)
-        places = [self._membership.member(number) for number in members]
-        self._postmortem.regroup([(each.host, each.pid) for each in places])
+        self._postmortem.regroup([self._membership.member(number) for number in members])
 
     def begin(self, num_ranks: int) -> Flow:
         """Connect the first ranks to each other; the generation before is over with that, and its messages are lost.
