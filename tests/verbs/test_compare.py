@@ -163,4 +163,4 @@ def test_who_stops_a_sweep_is_told_how_to_compare_what_had_ended(tmp_path, monke
 
     with pytest.raises(KeyboardInterrupt) as stop:
         compare(str(script), workers=(2, 4), strategies=("ring",), out=tmp_path / "out")
-    assert str(stop.value) == f"Nothing is kept. Compare those that had ended: nfold compare {' '.join(folders)}"
+    assert str(stop.value) == f"Nothing is kept.\nCompare those that had ended: nfold compare {' '.join(folders)}"

@@ -200,7 +200,7 @@ def _tell_stopped(told: str, ended: Sequence[ComparedRun]) -> str:
     if len(ended) < 2:
         return told
     folders = " ".join(shlex.quote(str(each.folder.path)) for each in ended)
-    return f"{told} Compare those that had ended: nfold compare {folders}".lstrip()
+    return f"{told}\nCompare those that had ended: nfold compare {folders}".lstrip()
 
 
 def compare_runs(
