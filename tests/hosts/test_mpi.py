@@ -1,6 +1,7 @@
 """Who started this process, and what the first of MPI's processes does; MPI itself is played."""
 
 import os
+import sys
 import threading
 from dataclasses import replace
 
@@ -121,6 +122,13 @@ def test_the_first_process_goes_on_and_lets_the_others_go_however_it_ends(told, 
         raise KeyError
 
     assert told == ([] if has_told else [("", 3)])
+
+
+def test_without_mpi4py_the_first_process_does_not_even_begin(monkeypatch):
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+
+    with pytest.raises(ClusterError, match=r"needs mpi4py on every host.*not installed"), with_others(OPEN_MPI):
+        pytest.fail("a run would have been begun")
 
 
 class Hears:

@@ -182,7 +182,7 @@ def test_an_earlier_measurement_is_used(runs):
     second = runs.run()
     assert not second.measured
     assert second.said == (
-        "note: measurements of an earlier run are used: a pass of 4 samples takes 1 ms and took 1; "
+        "note: measurements of an earlier run are used: a pass of 4 samples with 1 thread takes 1 ms and took 1; "
         "--measure-again measures anew"
     )
 
@@ -223,7 +223,7 @@ def test_it_is_measured_again_where_a_pass_takes_another_time(runs, pass_s, hold
     again = runs.run(pass_s=pass_s)
     assert again.measured is not holds
     if not holds:
-        took = f"a pass of 4 samples takes {1e3 * pass_s:.3g} ms and took 1"
+        took = f"a pass of 4 samples with 1 thread takes {1e3 * pass_s:.3g} ms and took 1"
         assert again.said == f"note: measured again: {took} when an earlier run measured this program"
 
 

@@ -1,6 +1,8 @@
 """What a comparison runs: every place of its sweep once, on links of the speed that was asked for."""
 
+import contextlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -143,3 +145,22 @@ def test_a_fault_goes_to_the_runs_with_a_rank_on_its_node():
 def test_a_wish_that_no_run_could_be_given_is_refused(strategies, wishes, said):
     with pytest.raises(PlanError, match=said):
         given(Sweep(workers=(2,), strategies=strategies), CLUSTER, **wishes)
+
+
+def test_who_stops_a_sweep_is_told_how_to_compare_what_had_ended(tmp_path, monkeypatch):
+    def play(job):
+        job.folder.release()
+        if job.folder.path.name == "ring-4":
+            raise KeyboardInterrupt("Nothing is kept.")
+
+    monkeypatch.setattr("nfold.verbs.compare.play_to_end", play)
+    monkeypatch.setattr("nfold.verbs.compare.check_room", lambda *_: None)
+    monkeypatch.setattr("nfold.verbs.compare.forking_all", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr("nfold.verbs.run_folder.folder.RunFolder.report", lambda _: SimpleNamespace(samples_per_s=1.0))
+    script = tmp_path / "my.py"
+    script.write_text("def program(): pass")
+    folders = [str(tmp_path / "out" / name) for name in ("single-1", "ring-2")]
+
+    with pytest.raises(KeyboardInterrupt) as stop:
+        compare(str(script), workers=(2, 4), strategies=("ring",), out=tmp_path / "out")
+    assert str(stop.value) == f"Nothing is kept.\nCompare those that had ended: nfold compare {' '.join(folders)}"

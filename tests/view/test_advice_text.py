@@ -69,9 +69,15 @@ def test_without_prices_there_is_no_column_of_costs_and_no_cheapest():
 
 def test_it_says_where_to_stop_and_why():
     stop, quickest, cheapest = advice_sentences(ADVICE)
-    assert stop == ("Stop at 3 nodes: 4 save 2 % of a step. There, the uplink of n2 is full: 97 % busy in each step.")
+    assert stop == ("Stop at 3 nodes: 4 save 2 % of a step. With 4, the uplink of n2 is full: 97 % busy in each step.")
     assert quickest == "Quickest: 4 nodes (ring x4), 24:30, which costs 0.163."
     assert cheapest == "Cheapest: 1 node (single), 1:06:40, which costs 0.11."
+
+
+def test_of_numbers_that_are_about_as_quick_the_fewest_are_not_called_the_quickest():
+    told = advice_sentences(replace(ADVICE, quickest=3, within_s=600.0))
+    assert told[1].startswith("About as quick as any: 3 nodes (ring x3), 25:00")
+    assert told[3].endswith("the quickest takes 24:30.")
 
 
 @pytest.mark.parametrize(
@@ -79,15 +85,15 @@ def test_it_says_where_to_stop_and_why():
     [
         (
             size(4, 0.18, Bottleneck(kind="links", node="n0", side="uplink", share=0.8)),
-            "4 take 20 % longer. There, links",
+            "4 take 20 % longer. With 4, links",
         ),
-        (size(4, 0.15, Bottleneck(kind="messages", share=0.6)), "4 save nothing. There, 60 % of a step is waiting"),
-        (size(4, 0.148), "There, computing is 95 % of a step: smaller parts"),
+        (size(4, 0.15, Bottleneck(kind="messages", share=0.6)), "4 save nothing. With 4, 60 % of a step is waiting"),
+        (size(4, 0.148), "With 4, computing is 95 % of a step: smaller parts"),
         (size(4, 0.148, Bottleneck(kind="computing", node="n1", share=0.9)), "is 90 % of a step, on n1: smaller"),
-        (size(4, 0.15, idle=("n2",)), "4 save nothing. There, n2 has nothing to compute, since a step would"),
+        (size(4, 0.15, idle=("n2",)), "4 save nothing. With 4, n2 has nothing to compute, since a step would"),
         (
             size(4, 0.3, idle=("n2", "n3"), note="only 2 of 4 workers train."),
-            "4 take 100 % longer. There, only 2 of 4 workers train.",
+            "4 take 100 % longer. With 4, only 2 of 4 workers train.",
         ),
         (Size(nodes=4, num_measured=3, note="No room."), "Stop at 3 nodes: nothing can run on 4. No room."),
     ],

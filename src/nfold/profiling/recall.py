@@ -26,6 +26,7 @@ from nfold.core import codec
 from nfold.core.measured import Measured
 from nfold.core.outputs import ModuleOutput, first_difference
 from nfold.core.profile import ChunkTiming
+from nfold.core.text.units import count
 from nfold.machine.limits import available_cores
 from nfold.profiling.measure import Clock, Meter
 from nfold.profiling.program_profile import device_kind, undisturbed
@@ -178,7 +179,8 @@ class Recall:
         then_s = then.forward.median_s + then.backward.median_s
         varied_s = then.forward.spread_s + then.backward.spread_s
         holds = abs(now_s - then_s) <= APART * then_s + min(varied_s, APART * then_s)
-        took = f"a pass of {then.chunk_size} samples takes {1e3 * now_s:.3g} ms and took {1e3 * then_s:.3g}"
+        timed = f"a pass of {then.chunk_size} samples with {count(threads, 'thread')}"
+        took = f"{timed} takes {1e3 * now_s:.3g} ms and took {1e3 * then_s:.3g}"
         if holds:
             return True, f"note: measurements of an earlier run are used: {took}; --measure-again measures anew"
         return False, f"note: measured again: {took} when an earlier run measured this program"

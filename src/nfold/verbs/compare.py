@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -187,9 +188,19 @@ def compare(program: Source, asked: CompareOptions, wishes: Wishes) -> Compariso
                     raise  # nothing is left to compare
                 left_out.append(LeftOut(name=cell.name, why=str(error)))
                 tell.noted(f"{cell.folder} is left out: {error}")
+            except KeyboardInterrupt as stop:
+                raise type(stop)(_tell_stopped(str(stop), entries)) from stop
             else:
                 entries.append(ComparedRun(folder=folder, link_bytes_per_s=cell.link_bytes_per_s))
         return write_comparison(parent, replace(concluded(entries, asked.target_loss), left_out=tuple(left_out)))
+
+
+def _tell_stopped(told: str, ended: Sequence[ComparedRun]) -> str:
+    """Return what was told of the run that was stopped, and how those that had ended are compared."""
+    if len(ended) < 2:
+        return told
+    folders = " ".join(shlex.quote(str(each.folder.path)) for each in ended)
+    return f"{told}\nCompare those that had ended: nfold compare {folders}".lstrip()
 
 
 def compare_runs(

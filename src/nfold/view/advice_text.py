@@ -90,7 +90,8 @@ def _sentences(advice: Advice) -> Iterator[str]:
     if idle := _forecast(advice, advice.stop_at).idle:
         them = "it" if len(idle) == 1 else "them"
         yield f"Of the {advice.stop_at}, {_names(idle)} nothing to compute: leave {them} out."
-    yield f"Quickest: {_run(advice, advice.quickest)}."
+    is_least = _forecast(advice, advice.quickest).run_s <= _least_s(advice)
+    yield f"{'Quickest' if is_least else 'About as quick as any'}: {_run(advice, advice.quickest)}."
     if advice.cheapest is not None:
         yield f"Cheapest: {_run(advice, advice.cheapest)}."
     if advice.within_s is not None:
@@ -110,7 +111,8 @@ def _stop(advice: Advice, stop_at: int) -> str:
     if following.forecast is None:
         return f"Stop at {count(stop_at, 'node')}: nothing can run on {following.nodes}. {following.note}"
     saved = 1 - following.forecast.step_s / _forecast(advice, stop_at).step_s
-    return f"Stop at {count(stop_at, 'node')}: {following.nodes} {_saving(saved)}. {_reason(following)}"
+    more = following.nodes
+    return f"Stop at {count(stop_at, 'node')}: {more} {_saving(saved)}. With {more}, {_reason(following)}"
 
 
 def _saving(saved: float) -> str:
@@ -122,19 +124,19 @@ def _saving(saved: float) -> str:
 def _reason(size: Size) -> str:
     """Say why a number of nodes is no better."""
     if size.note:
-        return f"There, {size.note.rstrip('.')}."
+        return f"{size.note.rstrip('.')}."
     assert size.forecast is not None, "there is a reason for a forecast"
     if size.forecast.idle:
-        return f"There, {_names(size.forecast.idle)} nothing to compute, since a step would be no faster with more."
+        return f"{_names(size.forecast.idle)} nothing to compute, since a step would be no faster with more."
     found = size.forecast.bottleneck
     if found.kind == "link":
-        return f"There, the {found.side} of {found.node} is full: {percent(found.share)} busy in each step."
+        return f"the {found.side} of {found.node} is full: {percent(found.share)} busy in each step."
     if found.kind == "links":
-        return f"There, links are full: {percent(found.share)} busy in each step."
+        return f"links are full: {percent(found.share)} busy in each step."
     if found.kind == "messages":
-        return f"There, {percent(found.share)} of a step is waiting for messages."
+        return f"{percent(found.share)} of a step is waiting for messages."
     where = f", on {found.node}" if found.node else ""
-    return f"There, computing is {percent(found.share)} of a step{where}: smaller parts of a batch take nearly as long."
+    return f"computing is {percent(found.share)} of a step{where}: smaller parts of a batch take nearly as long."
 
 
 def _run(advice: Advice, nodes: int) -> str:
@@ -146,12 +148,15 @@ def _run(advice: Advice, nodes: int) -> str:
 def _in_time(advice: Advice, within_s: float) -> str:
     limit = run_time(within_s)
     if advice.in_time is None:
-        assert advice.quickest is not None, "some number can run"
-        least_s = _forecast(advice, advice.quickest).run_s
+        least_s = _least_s(advice)
         return (
             f"No number of nodes that was asked about is done within {limit}: the quickest takes {run_time(least_s)}."
         )
     return f"Within {limit}: at least {_run(advice, advice.in_time)}."
+
+
+def _least_s(advice: Advice) -> float:
+    return min(size.forecast.run_s for size in advice.sizes if size.forecast is not None)
 
 
 def _forecast(advice: Advice, nodes: int) -> Forecast:

@@ -8,16 +8,18 @@ from injected import Injected
 
 from nfold.analysis.measured.measured_facts import gather
 from nfold.analysis.measured.node_loads import node_resident_bytes, rank_loads
-from nfold.analysis.reporting.gains_of_changes import PossibleGains
+from nfold.analysis.reporting.gains_of_changes import PossibleGains, TriedChange
 from nfold.analysis.reporting.run_report import Result, report
 from nfold.analysis.reporting.verdict import main_finding, next_command
+from nfold.analysis.reporting.verdict import verdict as verdict_of
 from nfold.analysis.rules.causes import findings, ranked_causes
+from nfold.analysis.rules.communication import communication
 from nfold.analysis.rules.workers import reading
 from nfold.core.cluster import Channel, Cluster
 from nfold.core.codec import dumps, encode, loads
 from nfold.core.placement import Share
 from nfold.core.plan import Asynchrony
-from nfold.core.report import Report
+from nfold.core.report import Gain, Report
 
 HALVES = ((0.0, 0.01, 500_000), (0.01, 0.02, 500_000))
 
@@ -307,6 +309,36 @@ def test_one_worker_is_told_to_compare_only_where_that_is_open(run, update_s, us
     assert main.kind == ("small batch" if update_s else "compute")
     possible_gains = PossibleGains(tried=(), useful_workers=useful_workers)
     assert next_command(main, possible_gains, plan, cluster) == command
+
+
+@pytest.mark.parametrize(
+    ("speedup", "advice"),
+    [(1.35, "Twice the batch size would be 1.4x faster."), (1.01, "No change that was simulated wins 2 %.")],
+)
+def test_what_wins_is_named_though_it_has_nothing_to_do_with_the_cause(run, speedup, advice):
+    made = run()
+    main = main_finding(findings(gather(made.plan(), made.trace(), made.cluster(), 2)))
+    gain = Gain(change="twice the batch size", speedup=speedup, command="")
+    tried = TriedChange(kind="batch", gain=gain, changed=None)
+    told = verdict_of(main, PossibleGains(tried=(tried,), useful_workers=None), "ring", "my.py")
+    assert (told.kind, told.advice) == ("compute", advice)
+
+
+@pytest.mark.parametrize("slow", ["n0", "n1", "n2"])
+def test_of_links_that_measure_alike_the_one_that_was_declared_slowest_is_named(slow):
+    again = Injected(workers=3, megabytes=4, mbit=48, probe_error=0.0).again().facts
+
+    def declared(node):
+        rate = (50 if node.name == slow else 100) * 1e6 / 8
+        return {side: replace(getattr(node, side), declared_bytes_per_s=rate) for side in ("uplink", "downlink")}
+
+    nodes = tuple(replace(node, **declared(node)) for node in again.cluster.nodes)
+    uses = tuple(
+        replace(use, channel=next(getattr(node, use.side) for node in nodes if node.name == use.node))
+        for use in again.channels
+    )
+    facts = replace(again, cluster=replace(again.cluster, nodes=nodes), channels=uses)
+    assert communication(facts).place == f"{slow} uplink"
 
 
 def test_one_worker_on_one_core_is_told_nothing(run):

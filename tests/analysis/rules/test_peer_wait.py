@@ -44,5 +44,13 @@ def test_where_each_time_another_worker_is_last_none_of_them_is_to_blame(throttl
     found = finding(throttled)
     assert found is not None
     assert found.sub_cause == "changing"
+    assert "it works" not in found.evidence, "that would be slower or faster than it is last"
     assert because in found.evidence
     assert found.remedy.startswith(remedy)
+
+
+def test_others_that_are_as_busy_on_every_node_are_not_denied():
+    busy = {name: {"neighbours_cpu_s": 1.87} for name in NODES}
+    verdict = Injected(workers=WORKERS, mbit=5000.0, cores=2.0, speeds={"n0": 0.5}, samples=busy).verdict()
+    assert verdict.sub_cause == "slower processor"
+    assert "others took not much more of its processors than of the other nodes'" in verdict.text

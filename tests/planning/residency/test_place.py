@@ -119,6 +119,17 @@ def test_pinned_data_that_all_wait_for_are_named_with_the_time():
     )
 
 
+def test_one_member_updates_and_sends_nothing():
+    asked = {"gradient_bytes": 1e6, "batch_size": 10}
+    nodes = cluster(("a", 0, 1, 1), ("b", 1000, 1000, 1))
+    problem = problem_of(nodes, demand(**asked), rates={}, update_s={"b": 0.1})
+    told = place(problem).sentences
+    assert any(
+        each.startswith("Updates take 91 % of each epoch. A larger batch makes them less often") for each in told
+    )
+    assert any("instead of 10 makes updates" in each for each in place(problem.with_demand(most_batch=1000)).sentences)
+
+
 def test_near_nodes_come_first():
     nodes = cluster(
         ("a", 200, 1, 100, {"site": "hall"}),

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nfold.analysis.measured.gradient_ages import is_old, worth
-from nfold.analysis.reporting.gains_of_changes import ChangeKind, PossibleGains
+from nfold.analysis.reporting.gains_of_changes import WORTH_SAYING, ChangeKind, PossibleGains
 from nfold.analysis.reporting.own_limit import own_limit
 from nfold.analysis.rules.finding import Finding
 from nfold.analysis.rules.peer_wait import MORE_SAMPLES, UNEVEN
@@ -139,8 +139,14 @@ def _advice(finding: Finding, possible_gains: PossibleGains | None, strategy: st
         sentence = _sentence(best, possible_gains.useful_workers, strategy, possible_gains.ages)
         return f"{sentence} {finding.remedy}" if finding.verdict == "input" else sentence
     if finding.verdict == "compute":
-        return _sentence((), possible_gains.useful_workers, strategy, {}) or "No change that was simulated wins 2 %."
+        return _sentence((), possible_gains.useful_workers, strategy, {}) or _other_gain(possible_gains, strategy)
     return finding.remedy
+
+
+def _other_gain(possible_gains: PossibleGains, strategy: str) -> str:
+    """Name what wins most, though it has nothing to do with the cause; else say that nothing does."""
+    best = [tried.gain for tried in possible_gains.tried if tried.gain.speedup >= WORTH_SAYING][:1]
+    return _sentence(best, None, strategy, possible_gains.ages) or "No change that was simulated wins 2 %."
 
 
 def _saving(gain: Gain) -> str:

@@ -21,7 +21,7 @@ The order matters: small messages never fill a link; a sender without a processo
 too; and a link that is full needs no other reason.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from nfold.analysis.measured.channel_use import SURELY_MORE, ChannelUse
@@ -253,7 +253,15 @@ def _fullest(facts: MeasuredFacts, uses: Iterable[ChannelUse]) -> ChannelUse | N
     full = [use for use in uses if _is_full(facts, use)]
     needs_s = [use.bytes_per_step / use.channel.bandwidth_bytes_per_s for use in full]
     longest = [use for use, need_s in zip(full, needs_s, strict=True) if need_s >= ALIKE * max(needs_s)]
-    return max(longest, key=_queued, default=None)
+    return max(_least_declared(longest), key=_queued, default=None)
+
+
+def _least_declared(uses: Sequence[ChannelUse]) -> list[ChannelUse]:
+    """Of links that measure alike, those that were declared slowest: a fast one is as slow as who takes its bytes."""
+    declared = [use.channel.declared_bytes_per_s or 0.0 for use in uses]
+    if not all(declared):
+        return list(uses)
+    return [use for use, rate in zip(uses, declared, strict=True) if ALIKE * rate <= min(declared)]
 
 
 def _queued(use: ChannelUse) -> tuple[float, bool]:

@@ -14,7 +14,7 @@ node did meanwhile; the first that applies speaks:
     quota               it was ready to run, but throttled > 0.1 of the time
     steal               the hypervisor took > 0.1 of a core
     neighbours          other programs took > 0.25 of a core more than on the others' nodes
-    slower processor    nothing else: it had its processors for itself and took longer
+    slower processor    none of these, and it took longer
 
 Steal and neighbours are those of a whole machine; where nodes are emulated on one, they say nothing of any node.
 """
@@ -35,6 +35,7 @@ UNEVEN = 0.25
 """Of a typical worker's work: equal ranks on a shared machine differ by about a tenth, so a quarter is no accident, and
 making it even costs nothing, where computing faster does."""
 MORE_SAMPLES = "more samples"
+_CHANGING = "changing"
 _MORE_SAMPLES = 1.1
 _LESS_DATA = "Its part of each batch is its part of the data: let fewer samples live on it (--place auto)."
 _STOLEN_CORES = 0.1
@@ -62,8 +63,9 @@ def peer_wait(facts: MeasuredFacts) -> Finding | None:
     rank, lost_s = straggler.rank, straggler.excess_s
     node = facts.plan.nodes[rank]
     why, advice, because = _why(facts, straggler)
-    works = f"it works {seconds(straggler.busy_s)} a step, a typical worker {seconds(straggler.typical_s)}"
-    evidence = f"rank {rank} comes last in {percent(straggler.share)} of the steps; {works}: {because}"
+    last = f"rank {rank} comes last in {percent(straggler.share)} of the steps"
+    works = f"; it works {seconds(straggler.busy_s)} a step, a typical worker {seconds(straggler.typical_s)}"
+    evidence = f"{last}{works if why != _CHANGING else ''}: {because}"
     return Finding(
         kind="peer wait",
         verdict="peer wait",
@@ -165,13 +167,16 @@ def _why(facts: MeasuredFacts, straggler: Straggler) -> tuple[str, str, str]:
         found = rule(facts, straggler)
         if found is not None:
             return found
-    watched = straggler.rank in facts.loads
-    known = "nothing else took its processors" if watched else "its processors were not watched"
-    if watched and facts.cluster.is_emulated:
-        known = "its limit did not hold it back, who else used this machine is not known of a node"
     node = facts.plan.nodes[straggler.rank]
+    known = "others took little of its processors"
+    if straggler.rank not in facts.loads:
+        known = "its processors were not watched"
+    elif facts.cluster.is_emulated:
+        known = "its limit did not hold it back, who else used this machine is not known of a node"
+    elif any(load.node != node for load in facts.loads.values()):
+        known = "others took not much more of its processors than of the other nodes'"
     remedy = _LESS_DATA if facts.plan.chunk_shares else f"Give {node} fewer chunks, or leave it out."
-    return "slower processor", remedy, f"{known}, and they took longer"
+    return "slower processor", remedy, f"{known}, and it took longer"
 
 
 def _changing(facts: MeasuredFacts, straggler: Straggler) -> tuple[str, str, str] | None:
@@ -180,12 +185,12 @@ def _changing(facts: MeasuredFacts, straggler: Straggler) -> tuple[str, str, str
     limited = [load.throttled_share > THROTTLED for load in facts.loads.values() if load.rank in facts.busy_workers]
     if limited and all(limited):
         return (
-            "changing",
+            _CHANGING,
             "Give all of them more of a processor.",
             "over all steps none is much slower, but each is stopped by its processor limit at moments of its own",
         )
     return (
-        "changing",
+        _CHANGING,
         "See what else runs on the nodes: something disturbs now one, now another.",
         ("over all steps none is much slower, but each time another one is last"),
     )

@@ -124,26 +124,33 @@ def _full(problem: Problem, chosen: Choice) -> Iterator[str]:
 
 def _gradients(problem: Problem, asked_batch: int, plan: ResidencyPlan) -> Iterator[str]:
     if plan.batch_size != asked_batch:
-        yield _larger_batch(problem, asked_batch)
+        yield _larger_batch(problem, asked_batch, plan)
     if plan.traffic == "pipeline":
         return
     if problem.demand.traffic.gradient_bytes == 0:
         yield "Gradients are not counted, since nobody said how large they are: give --program, or --gradient."
     elif plan.cost.sync_s > _MUCH * plan.cost.epoch_s:
         share = percent(plan.cost.sync_s / plan.cost.epoch_s)
+        does, what = _of_each_step(plan)
         yield (
-            f"Gradients take {share} of each epoch. A larger batch sends them less often, and changes what is learnt: "
-            "nfold place --batch-up-to says how much that brings."
+            f"{what.capitalize()} take {share} of each epoch. A larger batch {does} them less often, and changes what "
+            "is learnt: nfold place --batch-up-to says how much that brings."
         )
 
 
-def _larger_batch(problem: Problem, asked_batch: int) -> str:
+def _of_each_step(plan: ResidencyPlan) -> tuple[str, str]:
+    """Return what a step does once for its batch, beside computing; one member sends nothing."""
+    return ("makes", "updates") if len(plan.members) == 1 else ("sends", "gradients")
+
+
+def _larger_batch(problem: Problem, asked_batch: int, plan: ResidencyPlan) -> str:
     """Say what a batch brings beside what moving brings: with data where they are best for each of both."""
     batch = problem.demand.batch_size
     asked_s = joint_optimum(problem.with_demand(batch_size=asked_batch)).run_s
     faster = figure(asked_s / joint_optimum(problem).run_s)
+    does, what = _of_each_step(plan)
     return (
-        f"A batch of {batch} instead of {asked_batch} sends gradients {batch // asked_batch} times less often: by "
+        f"A batch of {batch} instead of {asked_batch} {does} {what} {batch // asked_batch} times less often: by "
         f"itself, it makes the run {faster} times as fast. It changes what is learnt."
     )
 

@@ -11,6 +11,7 @@ computes little. While bytes are on their way the pauses stay short. One thread 
 """
 
 import contextlib
+import importlib.util
 import itertools
 import threading
 import time
@@ -23,6 +24,7 @@ from typing import Any
 from nfold.errors import ClusterError
 
 LEAST_PAUSE_S, MOST_PAUSE_S, MOVING_PAUSE_S = 2e-5, 5e-3, 1e-4
+_NEEDS_MPI4PY = "--on mpi needs mpi4py on every host: pip install 'nfold[mpi]'."
 _PAUSE_SHARE = 8
 _LENGTH_BYTES = 8
 Then = Callable[[int], None]
@@ -49,6 +51,16 @@ class _Watched:
     """Whether its bytes are on their way, as far as that is known."""
 
 
+def check_mpi4py() -> None:
+    """Refuse to go on where it is not installed; nothing is imported for it.
+
+    Raises:
+        ClusterError: it is not.
+    """
+    if importlib.util.find_spec("mpi4py") is None:
+        raise ClusterError(f"{_NEEDS_MPI4PY} Here it is not installed.")
+
+
 def load_mpi() -> Any:
     """Return mpi4py's module of MPI, not entered yet.
 
@@ -61,9 +73,7 @@ def load_mpi() -> Any:
         mpi4py.rc(initialize=False, finalize=False)
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        raise ClusterError(
-            f"--on mpi needs mpi4py on every host: pip install 'nfold[mpi]'. Here it says: {error}"
-        ) from error
+        raise ClusterError(f"{_NEEDS_MPI4PY} Here it says: {error}") from error
     return MPI
 
 

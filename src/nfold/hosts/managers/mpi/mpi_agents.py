@@ -24,6 +24,7 @@ from nfold.hosts.managers.mpi.mpi_broadcast import broadcast, claim, is_claimed
 from nfold.hosts.managers.mpi.mpi_start import among_mpi, outside_of_mpi
 from nfold.hosts.managers.slurm.slurm_allocation import JOB, time_left_s
 from nfold.launch.mpi_process import MpiProcess, files_of_mpi
+from nfold.transport.links.mpi_loop import check_mpi4py
 
 _KILLED_WITHIN_S = 60.0
 Tell = Callable[..., None]
@@ -67,6 +68,7 @@ def with_others(
                 _serve_in_mpi(call, started.rank, process)
         command = agent_command(call, started.rank, TOKEN_FROM_INPUT)
         _become([interpreter, *command[1:]], call.token, outside_of_mpi(environment))
+    check_mpi4py()
     try:
         yield
     finally:
