@@ -12,7 +12,7 @@ NUMBER = "order_number"
 """Of an order, in its message: one for all who are sent the same. A coordinator counts from 1."""
 MOST = 32
 """Orders that are kept: with steps between them, some seconds of a run at least."""
-_KEPT = frozenset({"until", "checkpoint", "evaluate", "model", "average", "protect", "deliver", "probe"})
+_KEPT = frozenset({"until", "checkpoint", "evaluate", "model", "average", "protect", "deliver", "probe", "hand"})
 """Orders that make ranks wait for each other. The others a rank obeys alone, or they begin another generation."""
 
 

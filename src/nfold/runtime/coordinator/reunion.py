@@ -133,7 +133,8 @@ class Reunion:
 
     def _why_not(self, hellos: list[dict[str, Any]], stop: int) -> str:
         """Return why these ranks cannot be gone on with; empty: they can."""
-        if len({hello["generation"] for hello in hellos}) > 1 or len(hellos) != self._run.plan.world_size:
+        gives = any(order["do"] == "hand" for rank in range(len(hellos)) for order in lacking(rank, hellos))
+        if gives or len({hello["generation"] for hello in hellos}) > 1 or len(hellos) != self._run.plan.world_size:
             return "the command died while members came and went"
         if stop < self._run.last_step:
             return f"they are at step {stop}, and the run has been at step {self._run.last_step}"

@@ -78,6 +78,7 @@ def test_what_is_told_of_steps_behind_the_last_one_is_of_no_use(reunion):
     [
         ({"generation": 3, "members": [0, 3]}, "while members came and went"),
         ({"last_order": 90, "since_order": 41}, "reached some of the ranks only"),
+        ({"last_order": 41, "orders": [{"do": "hand", NUMBER: 41}]}, "while members came and went"),
     ],
 )
 def test_ranks_that_are_not_at_one_are_not_gone_on_with(reunion, told, why):
