@@ -20,9 +20,15 @@ def protection(protect: str, asynchrony: Any) -> Protection:
     )
     settings = SimpleNamespace(protect=protect, hosts_last=DAY_S, keeps_snapshots=True)
     made = Protection(settings, StateLedger(), membership)
-    plan = SimpleNamespace(world_size=2, is_replicated=False, nodes=("a", "b"), asynchrony=asynchrony)
-    made.begin(plan, SimpleNamespace(nodes=()))
+    assert begin(made, asynchrony=asynchrony) == []
     return made
+
+
+def begin(made: Protection, *, is_replicated: bool = False, world_size: int = 2, asynchrony: Any = None) -> list[str]:
+    """Let a generation begin; return what the user is told."""
+    nodes = ("a", "b")[:world_size]
+    plan = SimpleNamespace(world_size=world_size, is_replicated=is_replicated, nodes=nodes, asynchrony=asynchrony)
+    return [each.text for each in made.begin(plan, SimpleNamespace(nodes=()))]
 
 
 def orders(made: Protection, step: int, step_s: float | None, *seconds: float) -> list[tuple[int, int]]:
@@ -48,3 +54,16 @@ def test_a_generation_in_which_ranks_wait_for_no_step_begins_in_the_rhythm_in_wh
     assert made.wishes["protect"] == 4
     assert orders(made, 4, STEP_S, COST_S, COST_S) == [(4, 3)]
     assert protection("7", None).wishes["protect"] == 7
+
+
+def test_what_a_lost_host_costs_is_told_again_where_one_rank_alone_has_the_state_or_no_longer():
+    made = protection("7", None)
+    (none_is_lost,) = begin(made, is_replicated=True)
+    assert none_is_lost.startswith("note: no step is lost with a host, since each rank has the whole state; snap")
+    assert begin(made, world_size=1) == begin(made, is_replicated=True) == []
+    (some_are,) = begin(made)
+    assert some_are.startswith("note: not each rank has the whole state any more: each rank keeps snapshots")
+    assert some_are.endswith("so that a lost host costs at most 7 steps")
+    assert begin(made) == []
+    told = [made.take(rank, {"is": "snapshot", "step": 7, "seconds": COST_S, **held()}, STEP_S) for rank in (0, 1)]
+    assert told[1][-1].text.endswith("a lost host costs at most 7 steps")

@@ -13,6 +13,7 @@ from nfold.core.job import JobSettings
 from nfold.core.options.protection import FIRST_EVERY, read_protect, steps_between
 from nfold.core.plan import Plan
 from nfold.core.text.units import count, seconds, size
+from nfold.planning.choosing.early_checks import snapshot_notes
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.members.membership import Membership
 from nfold.runtime.coordinator.states.holdings import Holding, share_out
@@ -49,21 +50,24 @@ class Protection:
     """Snapshots of the generations of one job."""
 
     def __init__(self, settings: JobSettings, ledger: StateLedger, membership: Membership) -> None:
-        self._wish, self._lasts_s = read_protect(settings.protect), float(settings.hosts_last)
+        self._protect, self._lasts_s = settings.protect, float(settings.hosts_last)
+        self._wish = read_protect(settings.protect)
         self._is_on = settings.keeps_snapshots
         self._ledger, self._membership = ledger, membership
         self._members: tuple[int, ...] = ()
         self._generation: Generation | None = None
         self._number = 0
         self._rhythm, self._commits = Rhythm(0, 0), False
+        self._told_commits: bool | None = None
+        """Whether the user was told that no step is lost with a host; None: the plan has told what one costs."""
         self._cost_s: float | None = None
         self._link_bytes_per_s: float | None = None
         self._other_at = self._ordered_at = _NEVER
         """Steps of the last snapshot of which somebody told other pieces, and of that for which buddies were chosen."""
         self._is_told = False
 
-    def begin(self, plan: Plan, cluster: Cluster) -> None:
-        """Take in that a generation begins under a plan."""
+    def begin(self, plan: Plan, cluster: Cluster) -> list[cmd.Command]:
+        """Take in that a generation begins under a plan; return what to tell where a lost host costs otherwise now."""
         self._members = self._membership.ranks[: plan.world_size]
         self._generation = self._membership.generation
         is_on = self._is_on and plan.world_size > 1
@@ -74,6 +78,15 @@ class Protection:
         self._cost_s, self._other_at, self._ordered_at = None, _NEVER, _NEVER
         rates = [node.uplink.bandwidth_bytes_per_s for node in cluster.nodes if node.uplink and node.name in plan.nodes]
         self._link_bytes_per_s = min(rates, default=None)
+        before = self._told_commits
+        if is_on or before is None:
+            self._told_commits = self._commits
+        if before in (None, self._told_commits):
+            return []
+        self._is_told = False  # with what a lost host costs now
+        changed = "" if self._commits else "not each rank has the whole state any more: "
+        texts = snapshot_notes(self._protect, is_on=True, is_replicated=self._commits)
+        return [cmd.Noted(f"note: {changed}{text}") for text in texts]
 
     @property
     def wishes(self) -> dict[str, Any]:
