@@ -41,16 +41,16 @@ class Told(NullObserver):
         self.notes: list[str] = []
         self.worlds: list[int] = []
         self.alone: Any = None
-        """What follows once a single host is left, the first time."""
+        """What follows once too few hosts are left, the first time."""
 
     def noted(self, text: str) -> None:
         self.notes.append(text)
+        if self.alone is not None and "too few are left to train" in text:
+            self.alone()
+            self.alone = None
 
     def planned(self, planned: Any, folder: Any) -> None:
         self.worlds.append(planned.plan.world_size)
-        if self.alone is not None and self.worlds[-1] == 1:
-            self.alone()
-            self.alone = None
 
 
 def machine(name: str) -> Node:

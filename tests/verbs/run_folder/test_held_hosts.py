@@ -1,6 +1,9 @@
 """How the hosts of a run are found again, as its folder says."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -25,6 +28,26 @@ def test_only_its_owner_reads_it(tmp_path):
         read_held(tmp_path)
     forget_held(tmp_path)
     assert read_held(tmp_path) is None
+
+
+def test_what_killed_commands_have_left_of_its_token_goes_with_it_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    gone = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    gone.wait()
+    user, secret = os.getuid(), f"{HOSTS.token}\n"
+    left = {f"nfold-{user}-{gone.pid}.token": secret}
+    kept = {f"nfold-{user}-{os.getpid()}.token": secret, f"nfold-{user + 1}-{gone.pid}.token": secret}
+    kept |= {f"nfold-{user}-{gone.pid}.token.txt": secret, f"nfold-{user}-0{gone.pid}.token": secret}
+    for name, text in (left | kept).items():
+        (tmp_path / name).write_text(text)
+    forget_held(tmp_path)
+    assert (tmp_path / next(iter(left))).exists(), "nobody knows whose it is"
+    save_held(tmp_path, replace(HOSTS, token="of another run"))
+    forget_held(tmp_path)
+    save_held(tmp_path, HOSTS)
+    assert (tmp_path / next(iter(left))).exists(), "its hosts hold"
+    forget_held(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == set(kept)
 
 
 def test_the_next_command_listens_where_the_one_before_did():

@@ -71,6 +71,19 @@ def test_the_history_is_written_before_a_plan_for_other_ranks(recorder, folder):
     assert [line["step"] for line in folder.history()] == [1, 2]
 
 
+def test_a_plan_by_which_nobody_trains_yet_is_shown_once_somebody_does(recorder):
+    shown, job = [], Job()
+    recorder._observer.planned = lambda planned, folder: shown.append(planned.first_step)
+    job.until_training()
+    planned = job.planned
+    for each in (planned, STEP, cmd.Replanned(planned.known, planned.plan, 1, num_lacking=1)):
+        recorder.take(each)
+    assert shown == [0]
+    for step in (1, 2):
+        recorder.take(replace(STEP, step=step))
+    assert shown == [0, 1]
+
+
 def test_an_evaluation_of_an_earlier_step_is_not_the_next_ones(recorder):
     for each in (STEP, replace(STEP, step=1), cmd.Evaluated(step=1, epoch=0, metrics={"accuracy": 0.25})):
         recorder.take(each)

@@ -1,8 +1,11 @@
-"""Reads the job's token from where only its owner can."""
+"""Reads the job's token from where only its owner can, and removes what killed commands have left there."""
 
+import contextlib
 import os
+import re
 import stat
 import sys
+import tempfile
 from pathlib import Path
 
 from nfold.errors import ClusterError
@@ -44,6 +47,49 @@ def write_token(path: Path, token: str) -> None:
         OSError: it cannot be written.
     """
     write_owned(path, f"{token}\n")
+
+
+def token_file() -> Path:
+    """Return where the token of this process's job is written for people who join by hand."""
+    return _tokens_folder() / f"nfold-{os.getuid()}-{os.getpid()}.token"
+
+
+def drop_left_tokens(token: str) -> None:
+    """Remove what processes that were killed have left of a token that nobody needs any more.
+
+    Of this user alone, and nothing of a process that lives.
+    """
+    own = re.compile(rf"nfold-{os.getuid()}-([1-9]\d*)\.token")
+    with contextlib.suppress(OSError):
+        for path in list(_tokens_folder().iterdir()):
+            named = own.fullmatch(path.name)
+            if named and not _lives(int(named[1])) and _holds(path, token):
+                path.unlink(missing_ok=True)
+
+
+def _tokens_folder() -> Path:
+    return Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _holds(path: Path, token: str) -> bool:
+    """Whether it is a file of this user with that token; a link is not."""
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), encoding="utf-8") as file:
+            status = os.fstat(file.fileno())
+            is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
+            return is_own and file.read() == f"{token}\n"
+    except (OSError, ValueError):  # somebody else's, or no text
+        return False
 
 
 def write_owned(path: Path, text: str) -> None:

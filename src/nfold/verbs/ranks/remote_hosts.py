@@ -3,7 +3,6 @@
 import contextlib
 import os
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from nfold.program import Program, ProgramSource
 from nfold.runtime.control.control_server import SocketControlServer, Tell
 from nfold.runtime.control.events import HostGone, HostReady, Left, ReleaseWanted
 from nfold.runtime.control.spool import Spools
+from nfold.transport.connecting.token_file import token_file
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.options.target import read_listen
 from nfold.verbs.ranks.find_manager import find_manager
@@ -217,12 +217,6 @@ def dry_run(source: ProgramSource | Program, options: Options, say: Callable[[st
         return manager.dry_run(_call(options, host, port, ""), options.num_asked)
     finally:
         manager.close()
-
-
-def token_file() -> Path:
-    """Return where the token of this process's job is written for people who join by hand."""
-    folder = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-    return Path(folder) / f"nfold-{os.getuid()}-{os.getpid()}.token"
 
 
 def homes_of_ranks(agents: Sequence[HostAgent], slots: Sequence[int], num_ranks: int) -> list[HostAgent]:

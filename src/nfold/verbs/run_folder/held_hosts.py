@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from nfold.core import codec
-from nfold.errors import PlanError
+from nfold.errors import NfoldError, PlanError
 from nfold.runtime.control.spool import PARTIAL, Arrived
-from nfold.transport.connecting.token_file import refuse_shared, write_owned
+from nfold.transport.connecting.token_file import drop_left_tokens, refuse_shared, write_owned
 from nfold.verbs.run_folder.files import HELD
 
 KEPT = ("python", "cpus", "gang", "hosts_for", "hosts_within", "protect", "hosts_last")
@@ -83,6 +83,9 @@ def read_held(folder: Path) -> HeldHosts | None:
 
 
 def forget_held(folder: Path) -> None:
-    """Remove it: the hosts have been told to end, or hold no longer."""
-    with contextlib.suppress(OSError):  # the folder itself may be gone
+    """Remove it, and what commands that were killed have left of its token: the hosts are to end, or hold no longer."""
+    with contextlib.suppress(OSError, NfoldError, ValueError):  # the folder may be gone, and the file may be garbled
+        if (held := read_held(folder)) is not None:
+            drop_left_tokens(held.token)
+    with contextlib.suppress(OSError):
         (folder / HELD).unlink(missing_ok=True)

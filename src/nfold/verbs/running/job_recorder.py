@@ -187,7 +187,8 @@ class JobRecorder:
             self.note(f"{', '.join(gone)} gone: too few are left to train")
         self._is_saved = False
         self._save_plan()
-        self._observer.planned(planned, None)
+        if not other.num_lacking:
+            self._observer.planned(planned, None)
 
     def _lasts(self, planned: cmd.Planned) -> None:
         """Note what the run rests on, and how long it lasts by that."""
@@ -196,9 +197,12 @@ class JobRecorder:
 
     def _follow(self) -> None:
         """Note that ranks play the other plan."""
-        if self._unbegun is not None:
-            self.outcome.begin_anew(self._unbegun.known, self._unbegun.plan)
-            self._unbegun = None
+        other, self._unbegun = self._unbegun, None
+        if other is None:
+            return
+        self.outcome.begin_anew(other.known, other.plan)
+        if other.num_lacking and self._planned is not None:  # nobody was to train by it then
+            self._observer.planned(self._planned, None)
 
     def _go_back(self, step: int) -> None:
         """Forget the steps after one, if there are any: they are played again."""

@@ -111,7 +111,7 @@ def test_who_is_below_min_trains_again_once_somebody_is_back_whether_it_is_of_us
     monkeypatch.setattr(LivingData, "placed_anew", refusing)
     run.told.alone = lambda: run.come("new")
     run.leave(1)
-    assert run.until_planned(3) == 1
+    assert run.until_planned(2) == 1
     note = run.until_noted("12 samples of new do not count")
     assert re.search(r"from epoch \d+ on, not each of \d+ samples is visited once$", note)
     assert "note: new cannot be used, and is let go: it has no room" in run.told.notes

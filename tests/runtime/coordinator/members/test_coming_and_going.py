@@ -719,9 +719,9 @@ def test_what_ranks_told_while_all_had_their_say_about_a_loss_counts():
     assert (again.next_step, again.turnover) == (4, Turnover(lost=("host-2",), steps_again=0, again_from="a snapshot"))
 
 
-def waiting() -> Job:
+def waiting(**wishes: Any) -> Job:
     """A job of two hosts at least that has lost one, and whose other one has built anew."""
-    job = on_hosts(2, least=2, waits_s=60.0)
+    job = on_hosts(2, least=2, waits_s=60.0, **wishes)
     job.all_step(0, 1, 2, 3)
     job.say(1, "checkpoint", has_file=False)
     job.say(0, "checkpoint", file("epoch"), has_file=True)
@@ -739,11 +739,33 @@ def waiting() -> Job:
     return job
 
 
-def test_who_is_left_alone_where_two_are_the_fewest_trains_once_another_has_come():
+def test_who_is_left_alone_where_two_are_the_fewest_trains_once_another_takes_part():
     job = waiting()
     assert told(job.handle(ev.ClockTick(159.0, {}))) == []
-    commands = arrived(job, 2)
-    assert orders(commands)[:3] == ["Noted", "2 pace", "0 until 8"], "it is there, and joins soon"
+    noted, *pace = arrived(job, 2)
+    assert orders([noted, *pace]) == ["Noted", "2 pace"], "nobody trains while it is made ready"
+    assert orders(job.look_ahead(pace)) == ["0 holdings"]
+    again, connect, *_ = job.hold(0)
+    assert (again.num_lacking, connect.members) == (0, (0, 2))
+    assert orders(job.all_say("built", (0, 2), kept={}, notes=[], seconds=0.1))[0] == "02 until 8"
+
+
+def test_who_is_left_alone_waits_on_where_the_one_that_came_cannot_be_used():
+    job = waiting()
+    arrived(job, 2)
+    assert "is not let in" in told(job.fail(2))[0]
+    job.handle(ev.Left(2, "exited with code 1"))
+    assert told(job.handle(ev.ClockTick(161.0, {}))) == ["nobody has come within 60.0 s (--hosts-within)"]
+
+
+def test_a_spare_is_one_of_the_fewest_hosts():
+    job = waiting(strategy="auto")
+    job.found = replace(job.found, there_bytes_per_s=1e3, back_bytes_per_s=1e3)
+    commands = job.look_ahead(arrived(job, 2))
+    assert "it waits as a spare" in told(commands)[1]
+    assert orders(commands)[2] == "0 until 8"
+    assert job.handle(ev.Left(2, KILLED))[-1] == cmd.LetGo(2)
+    assert job.coordinator._membership.num_lacking == 1
 
 
 def test_a_run_that_has_waited_for_a_host_in_vain_is_kept_and_ends():

@@ -51,10 +51,15 @@ def waiting() -> Job:
 
 
 def come(job: Job) -> None:
-    """Let the host's next member be prepared."""
+    """Let the host's next member get ready, and take part."""
     job.say(2, "hello", **HELLO)
     job.say(2, "ready", **CHUNKED)
-    assert "0 until 8" in orders(job.say(2, "listening", address=["10.0.0.9", 5002])), "it joins soon"
+    commands = job.say(2, "listening", address=["10.0.0.9", 5002])
+    assert orders(commands)[:2] == ["Noted", "2 pace"], "nobody trains meanwhile"
+    assert orders(job.look_ahead(commands[1:])) == ["0 holdings"]
+    again, connect, *_ = job.hold(0)
+    assert (again.turnover.joined, again.num_lacking, connect.members) == (("host-1",), 0, (0, 2))
+    assert orders(job.all_say("built", (0, 2), kept={}, notes=[], seconds=0.1))[0] == "02 until 8"
 
 
 def ends(commands: list[cmd.Command]) -> bool:

@@ -190,7 +190,7 @@ def test_a_host_whose_rank_is_lost_is_waited_for_where_nobody_else_can_come(tmp_
     agent = run.agents()["local-1"]
 
     def end_its_host(text: str) -> None:
-        if "local-1 is lost" in text:
+        if "local-1 gone: too few" in text:
             os.kill(agent, signal.SIGKILL)
 
     run.told.heard = end_its_host

@@ -6,7 +6,7 @@ from typing import Any
 from coordinated import held
 
 from nfold.core.options.protection import steps_between
-from nfold.runtime.coordinator.states.protection import Protection
+from nfold.runtime.coordinator.states.protection import NOT_BY_ALL, Protection
 from nfold.runtime.coordinator.states.state_ledger import StateLedger
 
 DAY_S = 86400.0
@@ -20,9 +20,18 @@ def protection(protect: str, asynchrony: Any) -> Protection:
     )
     settings = SimpleNamespace(protect=protect, hosts_last=DAY_S, keeps_snapshots=True)
     made = Protection(settings, StateLedger(), membership)
-    plan = SimpleNamespace(world_size=2, is_replicated=False, nodes=("a", "b"), asynchrony=asynchrony)
-    made.begin(plan, SimpleNamespace(nodes=()))
+    assert begin(made, asynchrony=asynchrony) == []
     return made
+
+
+def begin(made: Protection, working: int = 2, *, is_replicated: bool = False, asynchrony: Any = None) -> list[str]:
+    """Let a generation of two ranks begin, of which so many have a part; return what the user is told."""
+    placement = SimpleNamespace(working=tuple(range(working)))
+    plan = SimpleNamespace(
+        world_size=2, is_replicated=is_replicated, nodes=("a", "b"), asynchrony=asynchrony, placement=placement,
+        reductions=(),
+    )  # fmt: skip
+    return [each.text for each in made.begin(plan, SimpleNamespace(nodes=()))]
 
 
 def orders(made: Protection, step: int, step_s: float | None, *seconds: float) -> list[tuple[int, int]]:
@@ -48,3 +57,16 @@ def test_a_generation_in_which_ranks_wait_for_no_step_begins_in_the_rhythm_in_wh
     assert made.wishes["protect"] == 4
     assert orders(made, 4, STEP_S, COST_S, COST_S) == [(4, 3)]
     assert protection("7", None).wishes["protect"] == 7
+
+
+def test_what_a_lost_host_costs_is_told_again_where_one_rank_alone_has_the_state_or_no_longer():
+    made = protection("7", None)
+    (none_is_lost,) = begin(made, is_replicated=True)
+    assert none_is_lost.startswith("note: no step is lost with a host, since each rank has the whole state; snap")
+    assert begin(made, is_replicated=True) == []
+    assert begin(made, 1) == [f"note: {NOT_BY_ALL}"]
+    assert begin(made, 1) == []
+    told = [made.take(rank, {"is": "snapshot", "step": 7, "seconds": COST_S, **held()}, STEP_S) for rank in (0, 1)]
+    assert told[1][-1].text == "note: ranks keep a snapshot in memory every 7 steps, which takes 1.00 s"
+    assert begin(made, is_replicated=True) == [none_is_lost]
+    assert begin(protection("7", None), 1) == [f"note: {NOT_BY_ALL}"]

@@ -54,8 +54,6 @@ class Lookahead:
         self._nodes: dict[str, Node] = {}
         self._measured: set[int] = set()
         self._measuring: NewcomerMeasuring | None = None
-        self._spares: dict[int, tuple[int, ...]] = {}
-        """Newcomers that would make steps longer, with the ranks for which that was found."""
         self._asked: set[_Question] = set()
         self._without: dict[_Question, ev.PlannedAside] = {}
         """Plans for those who would be left if somebody left, or was lost."""
@@ -296,9 +294,8 @@ class Lookahead:
     @property
     def _target(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Who would stay, and which newcomers can be planned with."""
-        leavers, newcomers = self._membership.leavers, self._membership.newcomers
-        stayers = tuple(number for number in self._membership.ranks if number not in leavers)
-        usable = (each for each in newcomers if each in self._measured and self._spares.get(each) != stayers)
+        stayers, newcomers, spares = self._membership.stayers, self._membership.newcomers, self._membership.spares
+        usable = (each for each in newcomers if each in self._measured and spares.get(each) != stayers)
         return stayers, tuple(usable)
 
     def _holds(self, planned: ev.PlannedAside) -> bool:
@@ -314,7 +311,7 @@ class Lookahead:
     def _spare(self, found: ev.PlannedAside) -> list[cmd.ToShell]:
         """Let the newcomer wait that has the slowest link."""
         number = self._last_of(found)
-        self._spares[number] = found.stayers
+        self._membership.spares[number] = found.stayers
         name = self._membership.member(number).host
         what = "have nothing to do in the best plan"
         if not isinf(found.longer):

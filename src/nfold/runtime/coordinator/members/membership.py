@@ -98,6 +98,7 @@ class Membership:
         generation: under way; None: there was none yet.
         histories: what is known of why hosts came and went.
         fixed: why nobody gets a rank any more, nor can leave before the end; empty: members come and go.
+        spares: newcomers that would make steps longer, with the ranks for which that was found.
     """
 
     def __init__(self, least: int = 1, *, waits: bool = False, returns: bool = False) -> None:
@@ -110,6 +111,7 @@ class Membership:
         self._waits, self._returns = waits, returns
         self._num_spared = 0
         """Ranks that left because a plan had no use for them, since there were enough the last time."""
+        self.spares: dict[int, tuple[int, ...]] = {}
         self._may_return: set[str] = set()
         """Hosts with a rank that would have another one if that were lost."""
         self._returning: set[str] = set()
@@ -179,8 +181,13 @@ class Membership:
 
     @property
     def num_lacking(self) -> int:
-        """How many members more it takes to train; 0: enough are there, those among them that plans have no use for."""
-        here = len(self.ranks) + len(self.newcomers) + self._num_spared
+        """How many members more it takes to train; 0: enough are there, those among them that plans have no use for.
+
+        Who is still made ready does not count, unless nobody gets a rank any more.
+        """
+        plans = (self.ranks, self.stayers)
+        there = [each for each in self.newcomers if self.fixed or self.spares.get(each) in plans]
+        here = len(self.ranks) + len(there) + self._num_spared
         return max(0, self._least - here) if self._waits or self._counts_on_returning else 0
 
     @property
@@ -208,6 +215,12 @@ class Membership:
     def leavers(self) -> tuple[int, ...]:
         """Members with a rank that want to leave."""
         return tuple(number for number in self.ranks if number in self.awaited & self._announced)
+
+    @property
+    def stayers(self) -> tuple[int, ...]:
+        """Members with a rank that do not want to leave."""
+        leavers = self.leavers
+        return tuple(number for number in self.ranks if number not in leavers)
 
     @property
     def newcomers(self) -> tuple[int, ...]:

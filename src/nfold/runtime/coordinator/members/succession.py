@@ -284,7 +284,7 @@ class Succession:
         orders = orders or build_orders(known, chosen, run_steps.total_steps, beginning.header, placed, ready["seed"])
         data = self._living.data if self._living is not None else None
         orders = with_moves(orders, known, chosen, data, run_steps.by_epoch.epoch(beginning.next_step))
-        self._protection.begin(chosen, known.cluster)
+        costs = self._protection.begin(chosen, known.cluster)
         orders = self._hand_over.with_sources(orders, self._protection.wishes)
         built = yield from self._requests.collect(ranks, orders, "built")
         told = dict.fromkeys(note for reply in built.values() for note in reply["notes"])
@@ -294,6 +294,7 @@ class Succession:
             if (begun := reply.get("snapshot")) is not None:
                 read += self._protection.take(rank, {"is": "snapshot", "step": beginning.next_step, **begun}, None)
         notes = [
+            *costs,
             *read,
             *(tell_kept(built.values(), recipe) if recipe else ()),
             *(cmd.Noted(f"note: {text}") for text in told),

@@ -13,6 +13,7 @@ from nfold.core.job import JobSettings
 from nfold.core.options.protection import FIRST_EVERY, read_protect, steps_between
 from nfold.core.plan import Plan
 from nfold.core.text.units import count, seconds, size
+from nfold.planning.choosing.early_checks import snapshot_notes
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.coordinator.members.membership import Membership
 from nfold.runtime.coordinator.states.holdings import Holding, share_out
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 _OTHERWISE = 1.5
 """A number of steps that is this much larger or smaller is worth an order."""
+NOT_BY_ALL = (
+    "not each rank has a part of the state now, so a host that is lost may cost all steps since the last checkpoint"
+)
 _NEVER = -1
 _RATE_MARGIN = 1.25
 """A buddy has everything this much before it must."""
@@ -49,21 +53,26 @@ class Protection:
     """Snapshots of the generations of one job."""
 
     def __init__(self, settings: JobSettings, ledger: StateLedger, membership: Membership) -> None:
-        self._wish, self._lasts_s = read_protect(settings.protect), float(settings.hosts_last)
+        self._protect, self._lasts_s = settings.protect, float(settings.hosts_last)
+        self._wish = read_protect(settings.protect)
         self._is_on = settings.keeps_snapshots
         self._ledger, self._membership = ledger, membership
         self._members: tuple[int, ...] = ()
         self._generation: Generation | None = None
         self._number = 0
         self._rhythm, self._commits = Rhythm(0, 0), False
+        self._are_kept_by_all = True
+        """Whether each rank has something of the state, and so is in step with those who give it snapshots."""
+        self._told_costs: str | None = None
+        """What was told of a lost host; None: what the first plan has told."""
         self._cost_s: float | None = None
         self._link_bytes_per_s: float | None = None
         self._other_at = self._ordered_at = _NEVER
         """Steps of the last snapshot of which somebody told other pieces, and of that for which buddies were chosen."""
         self._is_told = False
 
-    def begin(self, plan: Plan, cluster: Cluster) -> None:
-        """Take in that a generation begins under a plan."""
+    def begin(self, plan: Plan, cluster: Cluster) -> list[cmd.Command]:
+        """Take in that a generation begins under a plan; return what to tell where a lost host costs otherwise now."""
         self._members = self._membership.ranks[: plan.world_size]
         self._generation = self._membership.generation
         is_on = self._is_on and plan.world_size > 1
@@ -74,6 +83,20 @@ class Protection:
         self._cost_s, self._other_at, self._ordered_at = None, _NEVER, _NEVER
         rates = [node.uplink.bandwidth_bytes_per_s for node in cluster.nodes if node.uplink and node.name in plan.nodes]
         self._link_bytes_per_s = min(rates, default=None)
+        holders = {*plan.placement.working, *(rank for each in plan.reductions for rank in each.holders)}
+        self._are_kept_by_all = len(holders) == plan.world_size
+        return self._tell_costs() if is_on else []
+
+    def _tell_costs(self) -> list[cmd.Command]:
+        """Return what to tell where a lost host costs something else than was told before."""
+        (text,) = snapshot_notes(self._protect, is_on=True, is_replicated=self._commits)
+        if not (self._commits or self._are_kept_by_all):
+            text = NOT_BY_ALL
+        before, self._told_costs = self._told_costs, text
+        if text == before or (before is None and text != NOT_BY_ALL):  # what the plan has told
+            return []
+        self._is_told = False
+        return [cmd.Noted(f"note: {text}")]
 
     @property
     def wishes(self) -> dict[str, Any]:
@@ -175,7 +198,8 @@ class Protection:
         if self._is_told or not step_s or self._cost_s is None:
             return []
         self._is_told = True
-        costs = f": a lost host costs at most {count(rhythm.every + rhythm.lag, 'step')}" if not self._commits else ""
+        most = count(rhythm.every + rhythm.lag, "step")
+        costs = f": a lost host costs at most {most}" if self._are_kept_by_all and not self._commits else ""
         sent = f" and {size(_most_sent(shipped))} for another host" if shipped else ""
         return [
             cmd.Noted(
