@@ -55,8 +55,7 @@ class Rank:
         """
         self.number = transport.rank
         self.transport = transport
-        self.is_training = False
-        self._commits = False
+        self.is_training = self._commits = False
         self._process, self._address = process, address
         self._sample_moving = SampleMoving(process, transport)
         self._state_handing = StateHanding(process, transport)
@@ -168,6 +167,7 @@ class Rank:
         self._last_step, self._commits = order["total_steps"], order["commits"]
         plan = codec.decode(Plan, order["plan"])
         torch.set_num_threads(plan.threads[self.number])
+        process.tasks.begin_plan(plan.predicted.step_s)
         limit_unsent(self.transport, plan.nodes, order["unsent_bytes"])
         graph = process.kept.graph(order["graph"])
         own = RankSchedule.from_document(order["schedule"])
@@ -217,6 +217,7 @@ class Rank:
             "checkpoint": checkpoint,
             "reader": process.loader_pool.hired("train_data") if reads and is_shared else None,
             "kept": process.kept,
+            "tasks": process.tasks,
             "clock": process.clock,
         }
         if plan.asynchrony is None:
@@ -322,8 +323,7 @@ class Rank:
         collected = self._collect(order["tag"], with_optimizer=True)
         has_file, self._fetched = send_file(process.channel, "checkpoint", collected, build)
         unkept = collected.unkept if collected else ""
-        told = {"step": self._next_step, "has_file": has_file, "unkept": unkept}
-        process.channel.send({"is": "checkpoint", **told})
+        process.channel.send({"is": "checkpoint", "step": self._next_step, "has_file": has_file, "unkept": unkept})
 
     def _do_model(self, order: Message, _: bytes) -> None:
         self.pause()
