@@ -159,14 +159,14 @@ def test_a_rank_that_lives_and_does_not_get_on_is_told_of_once():
     job = Job()
     job.until_training()
     stall = {"doing": "read samples", "seconds": 31.2, "step": 3, "step_s": 0.02}
-    stall["at"] = ["item 7 of train_data()", "/a/train.py, line 9"]
+    stall["at"] = ["item 7 of train_data()", "train.py, line 9"]
     place = "rank 1 (on host-1, pid 101)"
     for _ in range(2):
         told = [job.say(1, "alive", silent_s=[], stall=each) for each in (stall, stall, None, None)]
         assert told == [
             [
                 cmd.Noted(
-                    f"{place} has read samples for 31 s in step 4: item 7 of train_data(), /a/train.py, line 9. A "
+                    f"{place} has read samples for 31 s in step 4: item 7 of train_data(), train.py, line 9. A "
                     "whole step took 20.0 ms before. It is waited for without end. If it hangs, kill that process: it "
                     "is then a lost rank as any other. Or press Ctrl-C twice."
                 )

@@ -7,6 +7,7 @@ reading holds. Files are named and not opened: the disk may be what hangs.
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import PurePath
 from types import CodeType, FrameType
 
 from nfold.capture.batches.joining import read_item
@@ -80,4 +81,4 @@ def _own_line(stacks: list[list[FrameType]]) -> str:
     """Return the innermost line of the user's; empty: there is none."""
     frames = (frame for stack in stacks for frame in stack)
     own = next((frame for frame in frames if not is_library(frame.f_code.co_filename)), None)
-    return "" if own is None else f"{own.f_code.co_filename}, line {own.f_lineno}"
+    return "" if own is None else f"{PurePath(own.f_code.co_filename).name}, line {own.f_lineno}"
