@@ -53,6 +53,7 @@ class Process:
     """What it holds of the training's state for the generation that follows."""
     kept: KeptProgram = field(default_factory=KeptProgram)
     tasks: TaskWatch = field(default_factory=TaskWatch)
+    """What it does now, for its heartbeat to look at."""
     kept_model: KeptModel = field(default_factory=KeptModel)
     """Its model, while no generation trains it."""
 
