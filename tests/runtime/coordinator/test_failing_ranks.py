@@ -93,7 +93,7 @@ def test_a_rank_that_was_silent_and_answers_again_is_told():
 def hear_nothing(job: Job, seconds: float) -> None:
     """Let both ranks say that they have not heard each other for that long."""
     for rank in (0, 1):
-        job.say(rank, "alive", silent_s=[[1 - rank, seconds]] if seconds else [])
+        job.say(rank, "alive", silent_s=[[1 - rank, seconds]] if seconds else [], stall=None)
 
 
 def test_ranks_that_live_and_do_not_hear_each_other_are_told_and_then_given_up():
@@ -153,6 +153,29 @@ def test_a_rank_that_nobody_hears_is_told_of_once_as_silent():
     (note,) = job.handle(ev.ClockTick(10.0, {0: 10.0, 1: 0.0}))
     assert "has not answered for 10 s" in note.text
     assert job.handle(ev.ClockTick(11.0, {0: 11.0, 1: 0.0})) == []
+
+
+def test_a_rank_that_lives_and_does_not_get_on_is_told_of_once():
+    job = Job()
+    job.until_training()
+    stall = {"doing": "read samples", "seconds": 31.2, "step": 3, "step_s": 0.02}
+    stall["at"] = ["item 7 of train_data()", "train.py, line 9"]
+    place = "rank 1 (on host-1, pid 101)"
+    for _ in range(2):
+        told = [job.say(1, "alive", silent_s=[], stall=each) for each in (stall, stall, None, None)]
+        assert told == [
+            [
+                cmd.Noted(
+                    f"{place} has read samples for 31 s in step 4: item 7 of train_data(), train.py, line 9. A "
+                    "whole step took 20.0 ms before. It is waited for without end. If it hangs, kill that process: it "
+                    "is then a lost rank as any other. Or press Ctrl-C twice."
+                )
+            ],
+            [],
+            [cmd.Noted(f"{place} goes on")],
+            [],
+        ]
+    assert orders(job.all_step(0)) == ["StepDone"]
 
 
 def test_a_rank_that_has_delivered_and_falls_silent_is_no_loss():

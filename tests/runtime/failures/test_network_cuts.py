@@ -151,8 +151,18 @@ def test_a_heartbeat_tells_who_is_silent_and_once_that_nobody_is_any_longer(said
         pass
     signs = [first, *(next_sign() for _ in range(3))]
     assert signs == [
-        {**ALIVE, "silent_s": [[2, QUIET_S]]},
-        {**ALIVE, "silent_s": [[2, QUIET_S + 2]]},
-        {**ALIVE, "silent_s": []},
+        {**ALIVE, "silent_s": [[2, QUIET_S]], "stall": None},
+        {**ALIVE, "silent_s": [[2, QUIET_S + 2]], "stall": None},
+        {**ALIVE, "silent_s": [], "stall": None},
         ALIVE,
     ]
+
+
+def test_a_heartbeat_tells_what_takes_too_long_and_once_that_it_is_over(said):
+    heartbeat, next_sign = said
+    stalls = iter([{"doing": "read samples"}] * 2)
+    heartbeat.watch_tasks(lambda: next(stalls, None))
+    while (first := next_sign()) == ALIVE:
+        pass
+    told = {**ALIVE, "silent_s": [], "stall": {"doing": "read samples"}}
+    assert [first, *(next_sign() for _ in range(3))] == [told, told, {**ALIVE, "silent_s": [], "stall": None}, ALIVE]

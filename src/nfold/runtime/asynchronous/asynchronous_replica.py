@@ -41,6 +41,7 @@ from nfold.runtime.data.chunk_loader import ChunkLoader
 from nfold.runtime.data.loaders import LoadersReader
 from nfold.runtime.data.ordering import sampler_of
 from nfold.runtime.data.sample_reader import SampleReader
+from nfold.runtime.failures.stalls import TaskWatch
 from nfold.runtime.guards.later_trials import LaterTrials
 from nfold.runtime.parameters.buffers import Buffers
 from nfold.runtime.parameters.held_pieces import sparse_gradients
@@ -80,6 +81,7 @@ class AsynchronousReplica:
         checkpoint: Checkpoint | None = None,
         reader: LoadersReader | None = None,
         kept: KeptProgram | None = None,
+        tasks: TaskWatch | None = None,
         clock: Clock = time.perf_counter,
     ) -> None:
         """Build the rank and begin to listen.
@@ -102,6 +104,7 @@ class AsynchronousReplica:
             checkpoint: where to go on.
             reader: reads the dataset in other processes; None: a thread of this one does.
             kept: what this process has made of the program for earlier generations.
+            tasks: is told what the worker does now; None: nobody looks.
             clock: seconds.
         """
         self.rank, self.plan, self.device = rank, plan, device
@@ -109,10 +112,9 @@ class AsynchronousReplica:
         self._kept_program = kept or KeptProgram()
         self.program = self._kept_program.checked(program, graph, plan.chunks)
         self._trials = LaterTrials(program, device) if is_tried else None
-        self._graph, self._transport, self._clock = graph, transport, clock
+        self._graph, self._transport, self._clock, self._tasks = graph, transport, clock, tasks
         self._report, self._flush, self._fail = report, flush, fail
-        self._failing = threading.Lock()
-        self._failed = False
+        self._failing, self._failed = threading.Lock(), False
         self._first_step = self._allowed = checkpoint.step if checkpoint else 0
         self.model = build_model(program, device)
         if checkpoint is not None:
@@ -124,8 +126,7 @@ class AsynchronousReplica:
         self._tickets = Tickets(_slice_of_chunks(plan), plan.workers, self.sampler.sizes)
         self._account = Account(rank, self._first_step)
         self._ticket_spans = TicketSpans(rank, traced_steps, self._tickets, clock)
-        given = (rank, graph, plan, self._groups, self._weights)
-        self.state = RankState(*given, steps, keep, self._first_step, clock)
+        self.state = RankState(rank, graph, plan, self._groups, self._weights, steps, keep, self._first_step, clock)
         store = self.state.store = self._build_store(checkpoint) if rank in self._servers else None
         works = rank < plan.workers
         held, groups = (plan.reductions, self._groups) if works else ((), ())
@@ -335,7 +336,7 @@ class AsynchronousReplica:
             trials=self._trials,
         )
         network = MemoryNetwork(1)
-        engine = Engine(own, network.transport(0), cells, cells.stores, self._clock)
+        engine = Engine(own, network.transport(0), cells, cells.stores, self._clock, tasks=self._tasks)
         return Slices(cells, engine, loader, network, self._tickets, self._account, self._ticket_spans, part)
 
     def _build_client(self, local: Local, computing: Slices) -> Client:
@@ -374,8 +375,7 @@ class AsynchronousReplica:
         return self._trials.take_notes() if self._trials is not None else ()
 
     def _tell(self, steps_done: int, elapsed_s: float) -> None:
-        now_s = self._clock()
-        begin_s = now_s - elapsed_s
+        begin_s = self._clock() - elapsed_s
         for parts, losses in self._account.close(steps_done, elapsed_s):
             spans = self._ticket_spans.take(parts.step, begin_s)
             self._report(StepResult(parts, losses, spans, begin_s, notes=self.take_notes()))

@@ -150,7 +150,7 @@ class Coordinator:
         kind, rank = said.message["is"], self._membership.rank_of(said.member)
         if kind == "alive":
             self._cuts.hear(said.member, dict(said.message["silent_s"]))
-            return []
+            return [] if rank is None else [*map(cmd.Noted, self._postmortem.tell_stall(rank, said.message["stall"]))]
         if kind in BESIDE or (rank is None and kind == "paced"):
             return self._turn(self._lookahead.hear(said.member, said.message))
         if rank is None:

@@ -19,6 +19,8 @@ from nfold.runtime.data.loaders import LoadersReader
 from nfold.runtime.data.sample_reader import ReadPart, SampleReader
 
 _MOST_ELSEWHERE = 4
+LOADS = "nfold-load"
+"""Begins the names of threads that load."""
 
 
 def sample_order(num_samples: int, epoch: int, seed: int) -> list[int]:
@@ -131,7 +133,7 @@ class ChunkLoader:
     ) -> None:
         self._reader, self._sampler, self._chunks, self._last_step = reader, sampler, chunks, last_step
         self._ahead = steps_ahead(reader.num_loaders, max(1, len(chunks)))
-        self._pool = ThreadPoolExecutor(max(1, reader.num_loaders), thread_name_prefix="nfold-load")
+        self._pool = ThreadPoolExecutor(max(1, reader.num_loaders), thread_name_prefix=LOADS)
         self._futures: dict[tuple[int, int], Future[Batch]] = {}
         self._begun = 0
         """Steps whose loading has begun, or is not wanted any more."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nfold.core.members import Member
+from nfold.core.text.units import seconds
 from nfold.errors import ClusterError, NfoldError, NonFiniteLoss, ProgramError, WorkerLost
 from nfold.runtime.failures.network_cuts import NetworkCut, explained
 
@@ -57,6 +58,7 @@ class Postmortem:
         self._left: dict[int, str] = {}
         self._excused: set[int] = set()
         self._sentenced: dict[int, str] = {}
+        self._stalled: set[int] = set()
         self._first = True
         self._order = ""
         self._steps_done = 0
@@ -68,7 +70,7 @@ class Postmortem:
         self._members = tuple(member.number for member in members)
         self._places = {rank: f"on {member.host}, pid {member.pid}" for rank, member in enumerate(members)}
         self._has_hosts = len({member.host for member in members}) > 1
-        self._excused = set()
+        self._excused, self._stalled = set(), set()
 
     def ordered(self, order: str) -> None:
         """Note the last order to all ranks."""
@@ -90,9 +92,9 @@ class Postmortem:
         self._left.setdefault(rank, status)
         self.open = True
 
-    def silent(self, rank: int, seconds: float) -> None:
+    def silent(self, rank: int, silent_s: float) -> None:
         """Note that a rank is given up, because it shows no sign of life."""
-        self.left(rank, f"{_SILENT} {seconds:.0f} s")
+        self.left(rank, f"{_SILENT} {silent_s:.0f} s")
 
     def cut_off(self, cut: NetworkCut) -> None:
         """Note that a rank and others are given up, because nothing passes between them."""
@@ -125,6 +127,27 @@ class Postmortem:
     def tell_healed(self, cut: NetworkCut) -> str:
         """Return a line for the user about ranks that hear each other again."""
         return f"rank {cut.rank} ({self._place(cut.rank)}) and {_ranks(cut.others)} hear each other again"
+
+    def tell_stall(self, rank: int, stall: dict[str, Any] | None) -> list[str]:
+        """Return what a user should know of what a rank has done for far too long, once.
+
+        Args:
+            rank: which.
+            stall: as `stall_told` has it; None: it goes on.
+        """
+        is_new = (stall is not None) != (rank in self._stalled)
+        self._stalled ^= {rank} if is_new else set()
+        if not is_new:
+            return []
+        if stall is None:
+            return [f"rank {rank} ({self._place(rank)}) goes on"]
+        usual = "" if stall["step_s"] is None else f" A whole step took {seconds(stall['step_s'])} before."
+        at = f": {', '.join(stall['at'])}" if stall["at"] else ""
+        return [
+            f"rank {rank} ({self._place(rank)}) has {stall['doing']} for {stall['seconds']:.0f} s in step "
+            f"{stall['step'] + 1}{at}.{usual} It is waited for without end. If it hangs, kill that process: it "
+            "is then a lost rank as any other. Or press Ctrl-C twice."
+        ]
 
     def excuse(self, ranks: tuple[int, ...]) -> None:
         """Note ranks that are done: that they leave is no failure."""

@@ -1,7 +1,7 @@
 """A rank's sign of life, from a thread of its own: a long step is no silence, a process that is stopped is.
 
 It also tells which other ranks are not heard, since the network between ranks may be cut where the one to the
-coordinator is not.
+coordinator is not, and what this rank has done for far too long.
 """
 
 import threading
@@ -23,6 +23,7 @@ class Heartbeat:
     def __init__(self, channel: ControlChannel, period_s: float = BEAT_S) -> None:
         self._channel, self._period_s = channel, period_s
         self._silent_s: Callable[[], dict[int, float]] = dict
+        self._stall: Callable[[], Message | None] = lambda: None
         self._told = False
         self.thread = threading.Thread(target=self._beat, name="nfold-heartbeat", daemon=True)
         self.thread.start()
@@ -35,6 +36,14 @@ class Heartbeat:
         """
         self._silent_s = silent_s
 
+    def watch_tasks(self, stall: Callable[[], Message | None]) -> None:
+        """Report from now on what takes far too long.
+
+        Args:
+            stall: returns that; None: nothing does.
+        """
+        self._stall = stall
+
     def _beat(self) -> None:
         never = threading.Event()
         while not never.wait(self._period_s):
@@ -44,10 +53,11 @@ class Heartbeat:
                 return
 
     def _sign(self) -> Message:
-        """Return what to say: who is silent, once more when nobody is any longer, else only that we live."""
+        """Return what to say: who is silent, what takes too long, once more when that is over, else that we live."""
         quiet = [[peer, seconds] for peer, seconds in self._silent_s().items() if seconds >= QUIET_S]
-        before, self._told = self._told, bool(quiet)
-        return {**ALIVE, "silent_s": quiet} if quiet or before else ALIVE
+        stall = self._stall()
+        before, self._told = self._told, bool(quiet or stall)
+        return {**ALIVE, "silent_s": quiet, "stall": stall} if self._told or before else ALIVE
 
 
 class WatchedWiring:

@@ -13,6 +13,7 @@ from nfold.program import Program
 from nfold.runtime.control.channel import ControlChannel
 from nfold.runtime.control.orders import Orders
 from nfold.runtime.data.loaders import LoaderPool
+from nfold.runtime.failures.stalls import TaskWatch
 from nfold.runtime.rank.reporter import Reporter
 from nfold.runtime.snapshots.state_memory import StateMemory
 from nfold.runtime.step.built_model import KeptModel
@@ -51,6 +52,8 @@ class Process:
     memory: StateMemory = field(default_factory=StateMemory)
     """What it holds of the training's state for the generation that follows."""
     kept: KeptProgram = field(default_factory=KeptProgram)
+    tasks: TaskWatch = field(default_factory=TaskWatch)
+    """What it does now, for its heartbeat to look at."""
     kept_model: KeptModel = field(default_factory=KeptModel)
     """Its model, while no generation trains it."""
     followed_bytes: int = 0

@@ -176,6 +176,7 @@ class Rank:
         self._last_step, self._commits = order["total_steps"], order["commits"]
         plan = codec.decode(Plan, order["plan"])
         torch.set_num_threads(plan.threads[self.number])
+        process.tasks.begin_plan(plan.predicted.step_s)
         limit_unsent(self.transport, plan.nodes, order["unsent_bytes"])
         graph = process.kept.graph(order["graph"])
         own = RankSchedule.from_document(order["schedule"])
@@ -192,9 +193,8 @@ class Rank:
         if is_anew:
             process.memory.let_live_last()
         take, begun_with = partial(self._replica.held, is_checked=False), self._state_handing.take_begun()
-        undoes = self._commits and not (
-            is_anew and isinstance(self._replica, Replica) and self._replica.may_change_itself
-        )
+        may_change = is_anew and isinstance(self._replica, Replica) and self._replica.may_change_itself
+        undoes = self._commits and not may_change
         begun = self._snapshots.begin(order["protect"], take, self._next_step, begun_with, undoes=undoes)
         if process.owns_process:
             (settle if is_anew else forget_peak)()
@@ -225,6 +225,7 @@ class Rank:
             "checkpoint": checkpoint,
             "reader": process.loader_pool.hired("train_data") if reads and is_shared else None,
             "kept": process.kept,
+            "tasks": process.tasks,
             "clock": process.clock,
         }
         if plan.asynchrony is None:
@@ -330,8 +331,7 @@ class Rank:
         collected = self._collect(order["tag"], with_optimizer=True)
         has_file, self._fetched = send_file(process.channel, "checkpoint", collected, build)
         unkept = collected.unkept if collected else ""
-        told = {"step": self._next_step, "has_file": has_file, "unkept": unkept}
-        process.channel.send({"is": "checkpoint", **told})
+        process.channel.send({"is": "checkpoint", "step": self._next_step, "has_file": has_file, "unkept": unkept})
 
     def _do_model(self, order: Message, _: bytes) -> None:
         self.pause()

@@ -69,6 +69,7 @@ from nfold.runtime.rank.residence import load_train, resident_of
 from nfold.runtime.rank.samples_again import take_part
 from nfold.runtime.samples.own_inventory import inventory_of
 from nfold.runtime.samples.sample_costs import sample_costs
+from nfold.runtime.step.stall_report import stall_told
 from nfold.transport.generations.no_way import alone
 
 if TYPE_CHECKING:
@@ -139,6 +140,10 @@ class Worker:
             return 0
         finally:
             self._close()
+
+    def stall(self) -> Message | None:
+        """Return what this rank has done for far too long; None: nothing. For another thread."""
+        return stall_told(self._process.tasks, self._process.clock())
 
     def _do_next(self) -> bool:
         """Do one order; return whether it was the last one. A lost peer ends the generation, and not this process."""

@@ -8,6 +8,7 @@ gradient_signals    when a bucket's gradients are complete
 clipping            the norm of all gradients, and the factor
 chunk_statistics    batch statistics, chunk by chunk
 changed_buffers     buffers that forward changed on one rank alone
+stall_report        what a task that takes far too long is behind in
 reduction_times     when buckets were complete, and moved
 built_model         the model with its buffers and optimizers, which outlives a generation where it can
 kept_program        what is made of a program once for all generations

@@ -29,6 +29,7 @@ from nfold.core.tasks import (
     chunk_of,
 )
 from nfold.core.trace import ReductionParts, Span, span_of
+from nfold.runtime.failures.stalls import RunningTask, TaskWatch
 from nfold.runtime.step.reduction_times import ReductionTimes
 from nfold.transport.protocol import Transport
 from nfold.transport.tags import Use, tag_of
@@ -95,6 +96,7 @@ class Engine:
         *,
         times_reductions: bool = True,
         commits: bool = False,
+        tasks: TaskWatch | None = None,
     ) -> None:
         """Args:
         schedule: what the rank plays.
@@ -105,6 +107,7 @@ class Engine:
         times_reductions: whether to time them.
         commits: whether the state changes only once all messages of the step are over: a step that fails has changed
             nothing then. No message may wait for what changes it.
+        tasks: is told what is done now; None: nobody looks.
         """
         self.on_commit: Callable[[int], None] | None = None
         self._rank, self._num_tags = schedule.rank, max(1, schedule.num_tags)
@@ -123,6 +126,7 @@ class Engine:
         self._stores = {task.id: stores[type(task.data)] for task in self._messages.values()}
         self._transport, self._performer, self._clock = transport, performer, clock
         self._times = ReductionTimes(schedule.tasks if times_reductions else (), clock)
+        self._tasks = tasks or TaskWatch()
         self._changed = threading.Condition()
         self._awaited: Callable[[], bool] | None = None
         """What the compute lane waits for. Waking it for every message would cost more than most messages do."""
@@ -166,13 +170,14 @@ class Engine:
         self._post()
         for task in self._compute:
             self._wait(functools.partial(self._is_ready, task.id), played)
-            self._perform(task, played)
+            self._perform(task, played, step)
         self._wait(lambda: self._left == 0, played)
         if self.on_commit is not None:
             self.on_commit(step)
         for task in self._commit:
-            self._perform(task, played)
+            self._perform(task, played, step)
         played.end_s = self._clock()
+        self._tasks.step_done(played.end_s - played.begin_s)
         played.reductions = self._times.parts(step, self._rank)
         return played
 
@@ -205,15 +210,19 @@ class Engine:
             if self._failure is not None:
                 raise self._failure
 
-    def _perform(self, task: ComputeTask, played: Played) -> None:
+    def _perform(self, task: ComputeTask, played: Played, step: int) -> None:
         if self._skipped(task):
             for signal in task.signals if isinstance(task, Backward) else ():
                 self._happened(signal.event)
             self._happened(task.id)
             return
         begin_s = self._clock()
-        self._performer.perform(task, self._happened)
-        end_s = self._clock()
+        self._tasks.begin(RunningTask(task.kind, step, threading.get_ident(), begin_s))
+        try:
+            self._performer.perform(task, self._happened)
+        finally:
+            end_s = self._clock()
+            self._tasks.end(end_s - begin_s)
         played.seconds[task.kind] += end_s - begin_s
         if self._played is not None:
             played.spans.append(self._span(task, begin_s, end_s))

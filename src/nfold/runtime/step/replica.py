@@ -34,6 +34,7 @@ from nfold.runtime.data.chunk_loader import ChunkLoader
 from nfold.runtime.data.loaders import LoadersReader
 from nfold.runtime.data.ordering import sampler_of
 from nfold.runtime.data.sample_reader import SampleReader
+from nfold.runtime.failures.stalls import TaskWatch
 from nfold.runtime.parameters.optimizer_updates import (
     Kept,
     kept_by,
@@ -93,6 +94,7 @@ class Replica:
         measures: bool = True,
         commits: bool = False,
         tell_losses: TellLosses | None = None,
+        tasks: TaskWatch | None = None,
         clock: Clock = time.perf_counter,
     ) -> None:
         """Args:
@@ -114,6 +116,7 @@ class Replica:
         measures: whether to time reductions.
         commits: whether a step that fails leaves the state as it was; the plan must be one that is replicated.
         tell_losses: called in each step, before this rank's last gradients go.
+        tasks: is told what is done now; None: nobody looks.
         clock: seconds.
         """
         self.rank, self.plan, self.device = rank, plan, device
@@ -141,7 +144,7 @@ class Replica:
         reads = reader or SampleReader(trained, program.seed, program.collate)
         self._loader = ChunkLoader(reads, self.sampler, chunks, last_step)
         self._cells = self._build_cells(own, dataset, tell_losses)
-        wishes = {"times_reductions": measures, "commits": commits}
+        wishes: dict[str, Any] = {"times_reductions": measures, "commits": commits, "tasks": tasks}
         self._engine = Engine(own, transport, self._cells, self._cells.stores, clock, **wishes)
         norms = {statistic.module for statistic in graph.statistics}
         self._changed_buffers = ChangedBuffers(self.model, but=norms)

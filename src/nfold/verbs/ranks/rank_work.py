@@ -41,14 +41,14 @@ def worker_of(
         arguments: of its command line.
         channel: to the coordinator.
         orders: that come by it.
-        heartbeat: is told of its connections.
+        heartbeat: is told of its connections and tasks.
         wire: makes the ways to other ranks.
     """
     source = ProgramSource(path=Path(arguments.script), function=arguments.function)
     # Only until here nothing of the user's runs in this process: its threads are ours and hold no lock for long.
     loader_pool = LoaderPool(ForkServer("nfold-loader", partial(read_for_rank, source)))
     keep_freed()
-    return Worker(
+    worker = Worker(
         arguments.member,
         channel,
         orders,
@@ -59,6 +59,8 @@ def worker_of(
         loader_pool=loader_pool,
         owns_process=True,
     )
+    heartbeat.watch_tasks(worker.stall)
+    return worker
 
 
 def _load(source: ProgramSource) -> Program:
