@@ -180,7 +180,7 @@ def _settle(result: Kept | NotKept, folder: RunFolder, names: str, say: Callable
         write_down(folder, result)
         say(f"{names} held, and the run goes on from step {result.step}")
     elif names:
-        say(f"note: {names} held, but nobody can go on from what ranks held there: {result.why}")
+        say(f"note: {names} dialled in, but nobody can go on from what ranks held there: {result.why}")
 
 
 def _told_of_end(names: tuple[str, ...]) -> str:
@@ -227,7 +227,7 @@ def _late(reunion: Reunion) -> str:
     if reunion.missing:
         members = ", ".join(map(str, reunion.missing))
         return f"{count(len(reunion.missing), 'rank')} did not come back within {seconds(NEXT_S)} (member {members})"
-    return "no rank was there any more"
+    return "the command died while its ranks started" if reunion.has_starters else "no rank is there any more"
 
 
 def _so_far(folder: RunFolder) -> RunSoFar:
