@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nfold.errors import ClusterError, PlanError, Terminated
+from nfold.errors import ClusterError, NfoldError, PlanError, Terminated
 from nfold.launch.output import Output
 from nfold.runtime.control import events as ev
 from nfold.runtime.control.channel import ChannelClosed, SocketChannel, connect
@@ -17,6 +17,7 @@ from nfold.runtime.control.spool import Spool
 from nfold.runtime.coordinator.reunion import Kept, NotKept, Reunion
 from nfold.transport.connecting.keepalive import BREAK_AFTER_S
 from nfold.transport.connecting.token_proof import AGENT
+from nfold.verbs import train
 from nfold.verbs.options.job_record import JobRecord
 from nfold.verbs.run_folder.folder import RunFolder
 from nfold.verbs.run_folder.held_hosts import HeldHosts, read_held, save_held
@@ -183,10 +184,10 @@ def out_of_reach(folder, held, monkeypatch):
 
 def test_hosts_out_of_reach_are_found_as_long_as_they_may_hold(out_of_reach, held):
     for at_s in (1000.0, 1000.0 + BREAK_AFTER_S + held.hold_s):
-        with pytest.raises(Terminated, match=r"^No host .* is back .* may hold until .* type nfold resume .* once more"):
+        with pytest.raises(Terminated, match=r"^No host .* is back .* may hold until .* nfold resume .* once more"):
             resume(out_of_reach, at_s=at_s)
         assert read_held(out_of_reach.path).gone_s == 1000.0
-    with pytest.raises(PlanError, match="no host of the run in .* holds"):
+    with pytest.raises(PlanError, match=r"no host of the run in .* holds"):
         resume(out_of_reach, at_s=1001.0 + BREAK_AFTER_S + held.hold_s)
     assert read_held(out_of_reach.path) is None
 
@@ -196,6 +197,14 @@ def test_who_goes_on_without_hosts_that_may_hold_is_told_what_is_lost(out_of_rea
     assert found == held_run.NOBODY
     assert ["may hold until" in text and text.endswith("what they hold is lost") for text in told] == [True]
     assert read_held(out_of_reach.path) is not None, "the run may be refused yet"
+
+
+def test_a_run_that_is_refused_keeps_how_its_hosts_are_found(out_of_reach):
+    record = JobRecord(source="a.py:program", workers=1, total_steps=9, steps_per_epoch=10)
+    RunFolder(out_of_reach.path).save(record)
+    with pytest.raises(NfoldError, match="plan"):
+        train.resume(out_of_reach.path)
+    assert read_held(out_of_reach.path) is not None
 
 
 def test_others_are_refused_while_hosts_may_hold(out_of_reach, held):
