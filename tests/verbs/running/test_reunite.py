@@ -2,6 +2,7 @@
 
 import itertools
 import queue
+import signal
 import socket
 import threading
 from collections.abc import Callable
@@ -118,6 +119,23 @@ def test_hosts_that_are_back_end_with_ctrl_c(folder, held):
     with pytest.raises(KeyboardInterrupt, match=r"^h told to end"):
         reunite(folder, held, host.hear_user, total_steps=9, clock=once_heard(folder, interrupt))
     assert host.all_heard() == ["stop"]
+
+
+def test_hosts_hold_on_where_their_command_is_told_to_end_by_a_manager(folder, held):
+    def terminate():
+        raise Terminated
+
+    host = Host(held)
+    with pytest.raises(Terminated):
+        reunite(folder, held, host.hear_user, total_steps=9, clock=once_heard(folder, terminate))
+    assert host.all_heard() == []
+
+
+def test_sigterm_is_heard_while_hosts_are_waited_for(folder, held, monkeypatch):
+    save_held(folder.path, held)
+    monkeypatch.setattr(held_run, "reunite", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(Terminated, match="hold on: type nfold resume"):
+        held_run.hosts_back(folder, {}, print, must_hold=False)
 
 
 def test_who_falls_silent_while_it_gives_what_it_holds_is_waited_for_no_more():

@@ -2,12 +2,14 @@
 
 import contextlib
 import shlex
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
 
 from nfold.core.text.units import seconds
 from nfold.errors import PlanError, Terminated
+from nfold.launch.stopping import hearing
 from nfold.verbs.options.option_checks import Options, Wishes, whole_numbers
 from nfold.verbs.ranks.remote_hosts import RemoteHosts
 from nfold.verbs.run_folder.files import HELD
@@ -59,7 +61,7 @@ def hosts_back(
 
     Raises:
         PlanError: there must be some, and are none; or others are asked for while these may hold.
-        Terminated: there must be some, and may be, but none is back.
+        Terminated: there must be some, and may be, but none is back; or SIGTERM, and all hold on.
         NfoldError: as `reunite` does.
     """
     held, begun_s = read_held(folder.path), now()
@@ -90,7 +92,7 @@ def _tell_without(folder: RunFolder, held: HeldHosts, until_s: float, *, is_want
         Terminated: there must be some, and none is back.
     """
     may = f"may hold until {time.strftime('%Y-%m-%d %H:%M', time.localtime(until_s))}"
-    again = f"nfold resume {shlex.quote(str(folder.path))}"
+    again = _again(folder)
     if not is_wanted:
         raise PlanError(
             f"the hosts of the run in {folder.path} {may}, and may be further than its last checkpoint. To go on with "
@@ -111,5 +113,13 @@ def _write(folder: RunFolder, held: HeldHosts) -> None:
 
 
 def _reunite(folder: RunFolder, held: HeldHosts, wishes: Wishes, say: Callable[[str], None]) -> tuple[str, ...]:
+    def leave_as_they_are() -> None:
+        raise Terminated(f"Hosts of the run hold on: type {_again(folder)} once more.")
+
     total_steps = whole_numbers(wishes).get("steps") or folder.record().total_steps
-    return reunite(folder, held, say, total_steps=total_steps)
+    with hearing(leave_as_they_are, signals=(signal.SIGTERM,)):
+        return reunite(folder, held, say, total_steps=total_steps)
+
+
+def _again(folder: RunFolder) -> str:
+    return f"nfold resume {shlex.quote(str(folder.path))}"

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from nfold.core.text.units import count, seconds
-from nfold.errors import PlanError
+from nfold.errors import PlanError, Terminated
 from nfold.hosts.host_agent import unique_name
 from nfold.launch.output import Output
 from nfold.runtime.control import events as ev
@@ -125,6 +125,7 @@ def reunite(
     Raises:
         ClusterError: their port is in use.
         CheckpointError: what they hold cannot be written.
+        Terminated: whoever hears SIGTERM has raised it; all hosts hold on.
         KeyboardInterrupt: Ctrl-C; the hosts that are back are told to end.
     """
     events: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
@@ -141,6 +142,8 @@ def reunite(
             result = _play(Reunion(so_far), back, server, events, clock)
             names = back.names
             _settle(result, folder, ", ".join(names), say)
+        except Terminated:
+            raise
         except KeyboardInterrupt as stop:
             told = _told_of_end(back.names)
             back.end()
