@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from nfold.errors import ClusterError, NfoldError, PlanError, Terminated
+from nfold.launch import stopping
 from nfold.launch.output import Output
 from nfold.runtime.control import events as ev
 from nfold.runtime.control.channel import ChannelClosed, SocketChannel, connect
@@ -133,9 +134,13 @@ def test_hosts_hold_on_where_their_command_is_told_to_end_by_a_manager(folder, h
 
 def test_sigterm_is_heard_while_hosts_are_waited_for(folder, held, monkeypatch):
     save_held(folder.path, held)
+    is_ours, before = threading.Event(), signal.getsignal(signal.SIGTERM)
+    is_ours.set()
+    monkeypatch.setattr(stopping, "_IS_OURS", is_ours)
     monkeypatch.setattr(held_run, "reunite", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
     with pytest.raises(Terminated, match="hold on: type nfold resume"):
         held_run.hosts_back(folder, {}, print, must_hold=False)
+    assert signal.getsignal(signal.SIGTERM) is before, "the run has not begun yet"
 
 
 def test_who_falls_silent_while_it_gives_what_it_holds_is_waited_for_no_more():

@@ -117,7 +117,7 @@ def _reunite(folder: RunFolder, held: HeldHosts, wishes: Wishes, say: Callable[[
         raise Terminated(f"Hosts of the run hold on: type {_again(folder)} once more.")
 
     total_steps = whole_numbers(wishes).get("steps") or folder.record().total_steps
-    with hearing(leave_as_they_are, signals=(signal.SIGTERM,)):
+    with hearing(leave_as_they_are, signals=(signal.SIGTERM,), is_end=False):
         return reunite(folder, held, say, total_steps=total_steps)
 
 
