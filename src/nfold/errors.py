@@ -88,7 +88,7 @@ class PeerLost(TransportError):
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM ended a run in order, and it can go on from the checkpoint that the message tells of."""
+    """SIGTERM or a lack of hosts ended a run in order; the message tells how to go on."""
 
 
 class InternalError(NfoldError):

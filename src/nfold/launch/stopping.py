@@ -29,6 +29,7 @@ def hearing(
     terminate: Callable[[], None] | None = None,
     *,
     signals: Sequence[signal.Signals] = STOP_SIGNALS,
+    is_end: bool = True,
 ) -> Iterator[None]:
     """Call `hear` at every signal that asks for an end, in place of what the signal would do.
 
@@ -36,6 +37,7 @@ def hearing(
         hear: is called between two instructions of the main thread, whatever that does.
         terminate: is called instead at SIGTERM, which is sent by a job manager and not by a person; None: `hear` is.
         signals: that are heard.
+        is_end: whether a job ends with this, so that SIGTERM means nothing more to a process of its own.
 
     Several may lie in each other: the innermost hears. Only a program's main thread is told of signals; elsewhere this
     changes nothing.
@@ -53,5 +55,5 @@ def hearing(
         yield
     finally:
         for which, handler in before.items():
-            is_over = _IS_OURS.is_set() and which == signal.SIGTERM and handler == signal.SIG_DFL
+            is_over = is_end and _IS_OURS.is_set() and which == signal.SIGTERM and handler == signal.SIG_DFL
             signal.signal(which, signal.SIG_IGN if is_over else handler)

@@ -195,6 +195,7 @@ def resume_held(path: str | Path, *, observer: Observer | None = None, begun_s: 
 
     Raises:
         PlanError: its command is not gone, or no host holds.
+        Terminated: hosts may hold, but none is there.
         NfoldError: as `resume` does.
     """
     folder = RunFolder.open(path)
@@ -226,6 +227,8 @@ def _go_on(
         wishes = {**held.wishes, **wishes} if held else wishes
         options, resumed = resumed_of(folder, wishes, len(back))
         source = _source_of(folder, program)
+        if held is None:
+            forget_held(folder.path)
     except BaseException:
         folder.release()
         raise

@@ -145,8 +145,8 @@ def test_hosts_end_when_their_time_is_over(held, wait_for_end):
     held.begin("--hold-for", "1")
     held.kill()
     wait_for_end(held.shell.processes(), 30.0)
-    refused = held.shell.run("resume", "held")
-    refused.check_explained("no host of the run in held holds", "nfold train --resume held --nodes 2:2")
+    late = held.shell.run("resume", "held")
+    late.check_explained("No host of the run is back", "may hold until", "train --resume held --nodes 2:2", code=75)
 
 
 @pytest.mark.exhaustive

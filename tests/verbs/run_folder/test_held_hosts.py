@@ -72,6 +72,14 @@ def test_what_an_earlier_version_wrote_down_is_read_too(tmp_path):
     assert read_held(tmp_path) == HOSTS
 
 
+@pytest.mark.parametrize("text", ["{ bad", "[]", '{"host": 3}'])
+def test_one_that_is_broken_is_told_with_its_file_and_what_to_do(tmp_path, text):
+    save_held(tmp_path, HOSTS)
+    (tmp_path / HELD).write_text(text)
+    with pytest.raises(PlanError, match=r"held\.json is broken, .* Remove it, .* nfold train --resume "):
+        read_held(tmp_path)
+
+
 def test_one_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeypatch):
     def break_off(path, text):
         path.write_text(text[:9])

@@ -1,5 +1,6 @@
 """What happens in a run, taken in without a session."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -50,6 +51,12 @@ def sent(folder, content):
     spool = Spool(folder.path / "sent.partial")
     spool.add(content)
     return spool.end()
+
+
+def test_who_stops_before_the_first_step_is_told_how_to_go_on_from_an_earlier_one(recorder):
+    assert recorder.kept.told(plan_only=False) == "Training had not begun."
+    told = replace(recorder.kept, step=7).told(plan_only=False)
+    assert re.match(r"Training had not begun\. The checkpoint of step 7 is kept; go on with: nfold train", told)
 
 
 def test_a_step_is_handed_out_with_its_evaluation_when_all_of_it_is_done(recorder, folder):

@@ -2,18 +2,21 @@
 
 import contextlib
 import os
+import signal
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from nfold.core.text.cluster_file import read_cluster
-from nfold.errors import ProgramError
+from nfold.errors import ProgramError, Terminated
 from nfold.program import ProgramSource
 from nfold.runtime.control import commands as cmd
+from nfold.verbs.options.job_record import Resumed
 from nfold.verbs.options.option_checks import Options
 from nfold.verbs.results.summary import typed
 from nfold.verbs.run_folder.folder import RunFolder
+from nfold.verbs.running import run_job
 from nfold.verbs.running.observer import NullObserver, StepInfo
 from nfold.verbs.running.run_job import Job
 
@@ -48,6 +51,25 @@ def test_what_cannot_be_removed_hides_no_failure_and_locks_nobody_out(tmp_path, 
     again = RunFolder.open(folder.path)
     again.lock()
     again.release()
+
+
+@pytest.mark.parametrize(("by", "ends"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)])
+def test_who_is_told_to_end_while_hosts_come_says_how_to_go_on(tmp_path, monkeypatch, by, ends):
+    @contextlib.contextmanager
+    def remote_hosts(source, options, command):
+        signal.raise_signal(by)
+        assert command.is_called_off()
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(run_job, "remote_hosts", remote_hosts)
+    (tmp_path / "script.py").touch()
+    source, folder = ProgramSource.parse(str(tmp_path / "script.py")), RunFolder.create(tmp_path / "run", "")
+    resumed = Resumed(known=None, begun=None, checkpoint=SimpleNamespace(step=7), history=[])
+    options = Options(on="local", nodes="1:2")
+    with pytest.raises(ends, match="The checkpoint of step 7 is kept; go on with: nfold train") as end:
+        list(Job(source, options, NullObserver(), folder=folder, resumed=resumed).play())
+    assert end.type is ends
 
 
 def test_what_to_type_next_names_the_file_of_the_emulated_cluster(tmp_path):

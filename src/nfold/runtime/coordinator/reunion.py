@@ -3,6 +3,8 @@
 hello of all members of a generation ──> what some were ordered and others not, to these
                                           until the last step that any of them may play ──> checkpoint ──> Kept
   └─ they are of several generations, one is lost or fails, or an evaluation was not told ──> NotKept, and why
+
+A rank that had just been started says a hello too, and holds nothing: no other word of it counts.
 """
 
 from collections import Counter
@@ -77,6 +79,8 @@ class Reunion:
         """Checkpoints that each member was told to give before that, and has not given yet."""
         self._early: list[ev.Said] = []
         """What was told of steps before all were there."""
+        self.has_starters = False
+        """Whether some came that had just been started."""
         self.result: Kept | NotKept | None = None
 
     @property
@@ -95,9 +99,14 @@ class Reunion:
             self._hellos.pop(event.member, None)
             return self._end(f"member {event.member} was lost once more") if event.member in self._members else []
         kind = event.message["is"]
+        if kind == "hello" and "generation" not in event.message:
+            self.has_starters = True
+            return []
         if kind == "hello" and not self._members:
             self._hellos[event.member] = event.message
             return self._begin() if not self.missing else []
+        if event.member not in self._hellos:
+            return []
         if kind == "failed":
             return self._end(f"member {event.member} failed: {event.message['text']}")
         if kind == "lacks":

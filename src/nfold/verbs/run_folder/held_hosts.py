@@ -5,6 +5,7 @@ It stands in the run's folder while the run trains on hosts that hold, for its o
 
 import contextlib
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from nfold.core import codec
 from nfold.errors import NfoldError, PlanError
 from nfold.runtime.control.spool import PARTIAL, Arrived
+from nfold.transport.connecting.keepalive import BREAK_AFTER_S
 from nfold.transport.connecting.token_file import drop_left_tokens, refuse_shared, write_owned
 from nfold.verbs.run_folder.files import HELD
 
@@ -41,6 +43,8 @@ class HeldHosts:
     hosts_within: float | str | None = None
     protect: str | int | None = None
     hosts_last: float | str | None = None
+    gone_s: float | None = None
+    """When somebody found the command gone first, in seconds since 1970, since hosts were last heard; None: nobody."""
 
     @property
     def wishes(self) -> dict[str, Any]:
@@ -48,6 +52,10 @@ class HeldHosts:
         listen = None if self.listen is None else f"{self.host}:{self.port}"
         there = {"on": self.on, "nodes": self.nodes, "listen": listen, "port": self.port, "hold_for": self.hold_s}
         return there | {name: getattr(self, name) for name in KEPT}
+
+    def until_s(self, now_s: float) -> float:
+        """Return when no host can hold any more, in seconds since 1970: one that is cut off notices the loss late."""
+        return (now_s if self.gone_s is None else self.gone_s) + BREAK_AFTER_S + self.hold_s
 
     def are_asked_for(self, asked: Mapping[str, Any]) -> bool:
         """Whether somebody who goes on with the run wants these hosts, and no others."""
@@ -71,7 +79,7 @@ def read_held(folder: Path) -> HeldHosts | None:
     """Read it; None: the run has ended in order, or its hosts do not hold.
 
     Raises:
-        PlanError: others than the owner may read or change it.
+        PlanError: others than the owner may read or change it, or it is broken.
     """
     path = folder / HELD
     if not path.exists():
@@ -79,7 +87,13 @@ def read_held(folder: Path) -> HeldHosts | None:
     with open(path, encoding="utf-8") as file:
         if why := refuse_shared(os.fstat(file.fileno()).st_mode):
             raise PlanError(f"{path} {why}. Type: chmod 600 {path}")
-        return codec.loads(HeldHosts, file.read())
+        try:
+            return codec.loads(HeldHosts, file.read())
+        except (codec.CodecError, UnicodeDecodeError) as error:
+            raise PlanError(
+                f"{path} is broken, so the hosts of the run that hold cannot be found: {error}. Remove it, and go on "
+                f"from the last checkpoint: nfold train --resume {shlex.quote(str(folder))}"
+            ) from error
 
 
 def forget_held(folder: Path) -> None:

@@ -31,7 +31,8 @@ class KeptRun:
     def told(self, *, plan_only: bool) -> str:
         """Say how far the run came and how to go on."""
         if not self.outcome.total_steps:
-            return "Nothing was planned yet." if plan_only else "Training had not begun."
+            begun = "Nothing was planned yet." if plan_only else "Training had not begun."
+            return f"{begun} {self.told_going_on()}" if self.goes_on else begun
         done = f"{self.outcome.last_step} of {self.outcome.total_steps} steps are done."
         if self.folder is None or not isinstance(self.source, ProgramSource):
             return done

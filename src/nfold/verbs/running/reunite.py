@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from nfold.core.text.units import count, seconds
-from nfold.errors import PlanError
+from nfold.errors import PlanError, Terminated
 from nfold.hosts.host_agent import unique_name
 from nfold.launch.output import Output
 from nfold.runtime.control import events as ev
@@ -125,6 +125,7 @@ def reunite(
     Raises:
         ClusterError: their port is in use.
         CheckpointError: what they hold cannot be written.
+        Terminated: whoever hears SIGTERM has raised it; all hosts hold on.
         KeyboardInterrupt: Ctrl-C; the hosts that are back are told to end.
     """
     events: queue.SimpleQueue[ev.Event] = queue.SimpleQueue()
@@ -141,6 +142,8 @@ def reunite(
             result = _play(Reunion(so_far), back, server, events, clock)
             names = back.names
             _settle(result, folder, ", ".join(names), say)
+        except Terminated:
+            raise
         except KeyboardInterrupt as stop:
             told = _told_of_end(back.names)
             back.end()
@@ -180,7 +183,7 @@ def _settle(result: Kept | NotKept, folder: RunFolder, names: str, say: Callable
         write_down(folder, result)
         say(f"{names} held, and the run goes on from step {result.step}")
     elif names:
-        say(f"note: {names} held, but nobody can go on from what ranks held there: {result.why}")
+        say(f"note: {names} dialled in, but nobody can go on from what ranks held there: {result.why}")
 
 
 def _told_of_end(names: tuple[str, ...]) -> str:
@@ -227,7 +230,7 @@ def _late(reunion: Reunion) -> str:
     if reunion.missing:
         members = ", ".join(map(str, reunion.missing))
         return f"{count(len(reunion.missing), 'rank')} did not come back within {seconds(NEXT_S)} (member {members})"
-    return "no rank was there any more"
+    return "the command died while its ranks started" if reunion.has_starters else "no rank is there any more"
 
 
 def _so_far(folder: RunFolder) -> RunSoFar:

@@ -133,10 +133,10 @@ class Job:
                 self._stopping_where_too_few_are_left(),
             ):
                 yield from self._play()
-        except Terminated as stop:
-            raise (Terminated if self._recorder.kept.goes_on else KeyboardInterrupt)(self.what_is_kept()) from stop
         except KeyboardInterrupt as stop:
-            raise KeyboardInterrupt(self.what_is_kept()) from stop
+            by_manager = isinstance(stop, Terminated) or (self.session is None and bool(self._terminations))
+            is_kept = self._recorder.kept.goes_on
+            raise (Terminated if by_manager and is_kept else KeyboardInterrupt)(self.what_is_kept()) from stop
         except NfoldError as error:
             if error.__cause__ is not None:  # it happened in this process
                 self._recorder.log("".join(traceback.format_exception(error)))
@@ -155,7 +155,7 @@ class Job:
         with contextlib.ExitStack() as ending:
             if self._options.emulated or self._options.target:
                 # Outside of the session, which hears for itself: what is half built, or half removed, is not left so.
-                ending.enter_context(hearing(lambda: stops.put(None)))
+                ending.enter_context(hearing(lambda: stops.put(None), lambda: self._hear_manager(stops)))
             ending.enter_context(own_threads(self._source, self._options))
             path = self.folder.path if self.folder is not None else None
             self._emulated = ending.enter_context(emulated_ranks(self._options, self._recorder.note, events, path))
@@ -188,6 +188,10 @@ class Job:
         was_told = self.outcome.interrupted or not stops.empty()  # the session, or who built and removed around it
         if was_told and not (is_left or (self.is_stopped and stops.empty())):
             raise Terminated if self._recorder.is_terminated else KeyboardInterrupt
+
+    def _hear_manager(self, stops: "queue.SimpleQueue[None]") -> None:
+        self._terminations.append(None)
+        stops.put(None)
 
     def _hand_out(
         self, info: StepInfo, session: Session, happenings: Iterator[Any], phases: Phases

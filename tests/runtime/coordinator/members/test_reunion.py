@@ -183,6 +183,13 @@ def test_one_that_is_lost_before_all_are_there_may_come_again(reunion):
     assert reunion.result == NotKept("member 3 was lost once more")
 
 
+def test_one_that_had_just_been_started_holds_nothing_and_nobody_minds_how_it_ends(reunion):
+    starts = said(7, "hello", host="h", pid=1)
+    assert take(reunion, starts, hello(0), said(7, "failed", text="its script is gone"), hello(3), starts)
+    assert reunion.result is None
+    assert reunion.has_starters
+
+
 def test_a_state_that_nobody_can_go_on_from_is_dropped(reunion):
     take(reunion, hello(0), hello(3), said(3, "checkpoint", step=12, unkept=""))
     take(reunion, said(0, "checkpoint", FILE, step=12, unkept="a generator."))
