@@ -31,6 +31,8 @@ from nfold.verbs.running.going_on import epochs_of
 FIRST_S, NEXT_S = 10.0, 20.0
 """Within which the first host must come back, and the next one once there is one: they dial several times a second."""
 LOOK_S = 0.2
+TOLD_S = 660.0
+"""Within which ranks that were brought together must tell something: they wait 600 s for each other at most."""
 
 
 class ComingBack:
@@ -206,11 +208,12 @@ def _play(
 ) -> Kept | NotKept:
     """Hear ranks and order them about until they are kept, or cannot be."""
     since_s, num_back = clock(), 0
+    told_s = clock()
     while reunion.result is None:
         if len(back.names) != num_back:
             since_s, num_back = clock(), len(back.names)
         with contextlib.suppress(queue.Empty):
-            event = events.get(timeout=LOOK_S)
+            event, told_s = events.get(timeout=LOOK_S), clock()
             for order in reunion.take(event) if isinstance(event, ev.Said | ev.Left) else ():
                 for member in order.members:
                     with contextlib.suppress(ChannelClosed):  # its reader reports the loss
@@ -219,6 +222,8 @@ def _play(
             return NotKept(_late(reunion))
         if reunion.has_begun and (silent := _silent(server, clock())):
             return NotKept(f"member {silent[0]} has shown no sign of life for {seconds(PATIENCE.lost_s)}")
+        if reunion.has_begun and clock() - told_s > TOLD_S:
+            return NotKept(f"ranks have told nothing for {seconds(TOLD_S)}")
     return reunion.result
 
 
