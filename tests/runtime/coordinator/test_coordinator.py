@@ -271,7 +271,9 @@ def test_ranks_whose_losses_have_one_value_and_other_gradients():
         said = job.say(1, "ready", **READY | {"first_pass": other_loss(1.0 + apart)})
         assert isinstance(said[-1], cmd.Failed) == is_other
         if is_other:
-            assert "the output of the loss, differentiated by output 0 differs first, by 23 %" in str(failure(said))
+            assert "programs: the output of the loss, differentiated by output 0 differs first, by 23 %" in str(
+                failure(said)
+            )
 
 
 @pytest.mark.parametrize(

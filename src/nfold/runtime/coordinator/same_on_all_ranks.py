@@ -163,9 +163,8 @@ def _compare_first_passes(mine: dict[str, Any] | None, other: Other, theirs: dic
     first, second = ([codec.decode(ModuleOutput, each) for each in told["outputs"]] for told in (mine, theirs))
     gradients, others = ([codec.decode(ModuleOutput, each) for each in told["gradients"]] for told in (mine, theirs))
     difference = first_difference(first, second)
-    if not difference and gradients and others:
-        difference = first_difference(gradients, others)
-    if difference and mine["samples"] != theirs["samples"]:
+    other_loss = first_difference(gradients, others) if gradients and others and not difference else ""
+    if (difference or other_loss) and mine["samples"] != theirs["samples"]:
         raise _other_data(other, "a batch of two samples of train_data()", mine["samples"], theirs["samples"])
     if difference:
         raise ProgramError(
@@ -173,6 +172,8 @@ def _compare_first_passes(mine: dict[str, Any] | None, other: Other, theirs: dic
             "the model and the loss draw must come from torch's, numpy's or Python's own generator, which are seeded. "
             "Nothing may depend on earlier calls, the clock, the process or the machine."
         )
+    if other_loss:
+        raise _different(other, other_loss, _ONE_SCRIPT)
 
 
 def _compare_functions(mine: dict[str, Any], other: Other, theirs: dict[str, Any]) -> None:
