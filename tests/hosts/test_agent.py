@@ -99,6 +99,13 @@ def test_one_that_was_not_told_to_hold_ends_with_its_coordinator(alone):
     assert alone.code() == EXIT_LOST
 
 
+def test_one_that_is_refused_prints_why_and_ends_with_another_code(alone, capsys):
+    alone.hold(600.0)
+    alone.far.send({"do": "refuse", "why": "it is not let in: it has other data."})
+    assert alone.code() == 2
+    assert "nfold agent: it is not let in: it has other data." in capsys.readouterr().err
+
+
 def test_its_time_ends(alone, capsys):
     alone.hold(0.05)
     alone.far.close()

@@ -344,6 +344,17 @@ def test_a_host_that_comes_later_gets_the_program_and_then_a_member(open_pool, b
         each.channel.close()
 
 
+def test_a_host_whose_member_is_not_let_in_is_told_why(open_pool, begun, said):
+    agent = joined(open_pool, said, name="pi-2")
+    open_pool.start(1, open_pool.next_ready())
+    open_pool.release(1, why="it is not let in: it has other data.")
+    assert [agent.hear()[0]["do"] for _ in range(2)] == ["start", "release"]
+    assert agent.hear()[0] == {"do": "refuse", "why": "it is not let in: it has other data."}
+    agent.channel.close()
+    agent.thread.join(30.0)
+    assert said.empty(), "nothing is lost, and nothing was taken away"
+
+
 def test_a_host_with_other_versions_that_comes_later_is_told_and_the_others_go_on(open_pool, begun, said):
     own = facts_of_this_host("python").versions
     agent = FakeAgent(open_pool, name="pi-2", versions=replace(own, torch="1.0"))

@@ -47,6 +47,7 @@ READY = {
     "first_pass": {
         "samples": 4,
         "outputs": [codec.encode(ModuleOutput(module="a (Linear)", norm=2.0, projection=-1.0))],
+        "gradients": [],
     },
     **{
         "autocast": None,
@@ -57,6 +58,8 @@ READY = {
         "schedule_end": None,
     },
     "schedule_fade": None,
+    "rates": None,
+    "stepping": {"optimizer": "SGD", "groups": [{"lr": 0.1}], "scheduler": None},
 }
 """Four steps an epoch, eight in all."""
 

@@ -37,9 +37,9 @@ class AgentLauncher:
         """Whether the host of a member that is lost is there still, and may have another one."""
         return self._pool.comes_again(member)
 
-    def release(self, member: int, *, is_lost: bool = False) -> None:
+    def release(self, member: int, *, is_lost: bool = False, why: str = "") -> None:
         """Let go of a member that has left the job; where it is lost and its host is not, that comes once more."""
-        self._pool.release(member, is_lost=is_lost)
+        self._pool.release(member, is_lost=is_lost, why=why)
 
     def last_lines(self) -> list[str]:
         """Return the last lines that members have printed, whichever it was; none after `stop`."""

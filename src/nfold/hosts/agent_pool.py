@@ -285,10 +285,10 @@ class AgentPool:
             home = self._homes.get(member)
             return home is not None and self._hosts is not None and home.may_try_again
 
-    def release(self, member: int, *, is_lost: bool = False) -> None:
+    def release(self, member: int, *, is_lost: bool = False, why: str = "") -> None:
         """Let go of a member that has left the job; where hosts come and go, its host is free with the last one.
 
-        A host that is there and has lost its member comes once more.
+        A host that is there and has lost its member comes once more. One that is not let in is told why.
         """
         with self._changed:
             comes_again, home = is_lost and self.comes_again(member), self._homes.pop(member, None)
@@ -299,7 +299,7 @@ class AgentPool:
                 home.tries_again()
                 self._offer(home)
             elif is_free:
-                dismiss(home)
+                dismiss(home, why)
 
     def _offer(self, agent: HostAgent) -> None:
         """Say that a host is there which has no member."""

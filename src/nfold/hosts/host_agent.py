@@ -133,10 +133,10 @@ def give(agent: HostAgent, order: Message) -> None:
         agent.channel.send(order)
 
 
-def dismiss(agent: HostAgent) -> None:
-    """Let an agent end: the run needs it no more."""
+def dismiss(agent: HostAgent, why: str = "") -> None:
+    """Let an agent end: the run needs it no more, or does not let it in, for a reason."""
     agent.is_dismissed = True
-    give(agent, {"do": "stop", "grace_s": DISMISSED_S})
+    give(agent, {"do": "refuse", "why": why} if why else {"do": "stop", "grace_s": DISMISSED_S})
 
 
 def program_order(archive: Archive, function: str) -> Message:

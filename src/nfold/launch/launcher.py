@@ -25,12 +25,13 @@ class Launcher(Protocol):
         """Whether the place of a member that is lost would be offered again, if it were released now."""
         ...
 
-    def release(self, member: int, *, is_lost: bool = False) -> None:
+    def release(self, member: int, *, is_lost: bool = False, why: str = "") -> None:
         """Let go of a member that has left the job; nothing of it is left afterwards. Safe to call again.
 
         Args:
             member: its number.
             is_lost: whether it was lost, so that another one may be offered the place that it had.
+            why: it was not let in, for this reason, which its host is told.
         """
         ...
 

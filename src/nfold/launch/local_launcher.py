@@ -117,9 +117,9 @@ class LocalLauncher:
         del member
         return False
 
-    def release(self, member: int, *, is_lost: bool = False) -> None:
+    def release(self, member: int, *, is_lost: bool = False, why: str = "") -> None:
         """Let go of a member that has left the job, and kill what is left of its process group."""
-        del is_lost
+        del is_lost, why
         if (started := self._members.pop(member, None)) is not None:
             started.kill()
             started.reap()

@@ -45,9 +45,9 @@ class ThreadLauncher:
         del member
         return False
 
-    def release(self, member: int, *, is_lost: bool = False) -> None:
+    def release(self, member: int, *, is_lost: bool = False, why: str = "") -> None:
         """Let go of a member that has left the job, once its thread has ended."""
-        del is_lost
+        del is_lost, why
         if (thread := self._threads.pop(member, None)) is not None:
             thread.join(LEAST_GRACE_S)
 

@@ -254,12 +254,45 @@ def test_what_ranks_note_of_trials_is_told_once():
 
 def first_pass(samples, projection):
     output = ModuleOutput(module="a (Linear)", norm=2.0, projection=projection)
-    return {"samples": samples, "outputs": [codec.encode(output)]}
+    return {"samples": samples, "outputs": [codec.encode(output)], "gradients": []}
+
+
+def other_loss(norm):
+    """A first pass of equal outputs whose loss has another gradient."""
+    gradient = codec.encode(ModuleOutput(module="loss, differentiated by output 0", norm=norm, projection=0.0))
+    return READY["first_pass"] | {"gradients": [gradient]}
+
+
+def test_ranks_whose_losses_have_one_value_and_other_gradients():
+    for apart, is_other in ((1e-4, False), (0.3, True)):
+        job = Job()
+        job.start()
+        job.say(0, "ready", **READY | {"first_pass": other_loss(1.0)})
+        said = job.say(1, "ready", **READY | {"first_pass": other_loss(1.0 + apart)})
+        assert isinstance(said[-1], cmd.Failed) == is_other
+        if is_other:
+            assert "programs: the output of the loss, differentiated by output 0 differs first, by 23 %" in str(
+                failure(said)
+            )
 
 
 @pytest.mark.parametrize(
     ("change", "text"),
     [
+        ({"has_test": True}, "ranks 0 and 1 built different programs: only that of rank 1 has test_data. All hosts"),
+        ({"metrics": ["test_loss", "f1"]}, "ranks 0 and 1 built different programs: they evaluate test_loss and f1, t"),
+        (
+            {"stepping": READY["stepping"] | {"optimizer": "AdamW"}},
+            "ranks 0 and 1 built different programs: Program(optimizer=...) gives SGD and AdamW. All hosts need the",
+        ),
+        (
+            {"stepping": READY["stepping"] | {"scheduler": "StepLR"}},
+            "ranks 0 and 1 built different programs: Program(scheduler=...) gives none and StepLR. All hosts need the",
+        ),
+        (
+            {"stepping": READY["stepping"] | {"groups": [{"lr": 0.2}]}},
+            "ranks 0 and 1 built different programs: the optimizer's lr is 0.1 and 0.2. All hosts need the same",
+        ),
         (
             {"weights": {"a.bias": 1, "a.weight": 8}},
             "ranks 0 and 1 built different programs: a.weight, of module a, has first values of checksums 7 and 8. Ev",

@@ -17,6 +17,7 @@ from nfold.verbs.ranks.thread_ranks import threads_put_back
 
 TOLD = {
     "num_samples": 4, "orders": None, "weights": {}, "items": {}, "first_pass": None, "autocast": None,
+    "has_test": False, "metrics": [], "stepping": None,
     "has_scheduler": False, "clip_norm": None, "has_collate": False, "averages": None,
     "gradients": {"checksum": 7, "fraction_bits": 40, "machine": "n1: AVX512, torch 2.13"},
 }  # fmt: skip

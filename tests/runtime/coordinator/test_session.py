@@ -57,7 +57,7 @@ class Launcher:
     def comes_again(self, rank):
         return rank in self.come_again
 
-    def release(self, rank, *, is_lost=False):
+    def release(self, rank, *, is_lost=False, why=""):
         self.released.append(rank)
 
     def last_lines(self):

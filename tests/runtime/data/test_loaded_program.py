@@ -9,9 +9,18 @@ from torch.utils.data import Dataset
 
 from nfold.capture.batches.joining import join
 from nfold.capture.program.autocast import under_autocast
+from nfold.core import codec
+from nfold.core.outputs import ModuleOutput, first_difference
 from nfold.errors import ProgramError
 from nfold.program import Program
-from nfold.runtime.data.loaded_program import first_pass, item_checksums, load_dataset, probed_items, weights_checksums
+from nfold.runtime.data.loaded_program import (
+    facts_of,
+    first_pass,
+    item_checksums,
+    load_dataset,
+    probed_items,
+    weights_checksums,
+)
 
 SEED = 3
 
@@ -108,6 +117,73 @@ def test_a_first_pass_is_the_same_wherever_it_is_made_and_leaves_the_generators_
     assert passed(program())["outputs"] != passed(program(), weights_seed=1)["outputs"]
     half = passed(under_autocast(program(autocast="bfloat16")))["outputs"]
     assert [each["is_coarse"] for each in half] == [True, True, True, False], "what the last computes is float32"
+
+
+def gradients(**changes):
+    made = {"model": lambda: torch.nn.Linear(2, 3), **changes}
+    return [codec.decode(ModuleOutput, each) for each in passed(program(**made))["gradients"]]
+
+
+def smoothed(outputs, targets):
+    return torch.nn.functional.cross_entropy(outputs, targets, label_smoothing=0.3)
+
+
+class TellsLoss(torch.nn.Module):
+    """Has its loss inside."""
+
+    def __init__(self, smoothing):
+        super().__init__()
+        self.linear, self.smoothing = torch.nn.Linear(2, 3), smoothing
+
+    def forward(self, inputs):
+        targets = torch.zeros(len(inputs), dtype=torch.long)
+        outputs = self.linear(inputs)
+        return {"loss": torch.nn.functional.cross_entropy(outputs, targets, label_smoothing=self.smoothing)}, outputs
+
+
+def test_another_loss_shows_in_its_gradient_whatever_its_value():
+    plain = gradients()
+    assert [each.module for each in plain] == ["loss, differentiated by output 0", "loss of even outputs"]
+    assert plain == gradients()
+    assert "differentiated by output 0 differs first" in first_difference(plain, gradients(loss=smoothed))
+    half = gradients(model=lambda: torch.nn.Linear(2, 3).bfloat16(), train_data=lambda: Items(
+        lambda index: torch.ones(2, dtype=torch.bfloat16) * index, count=4))  # fmt: skip
+    assert half[0].is_coarse
+
+
+def test_a_loss_inside_the_model_is_differentiated_by_its_last_weight():
+    def told(smoothing):
+        return gradients(model=lambda: TellsLoss(smoothing), loss=lambda outputs, _: outputs[0]["loss"])
+
+    assert [each.module for each in told(0.0)] == [
+        "loss, differentiated by linear.bias",
+        "loss, differentiated by output 0",
+        "loss of even outputs",
+    ], "the other output has no part in it"
+    assert "by linear.bias differs first" in first_difference(told(0.0), told(0.3))
+
+
+def test_a_loss_that_wants_outputs_of_its_own_kind_is_not_differentiated():
+    def wants_ordered(outputs, targets):
+        if outputs.flatten()[0] == 0.25:
+            raise ValueError("never that")
+        return outputs.sum()
+
+    assert gradients(loss=wants_ordered) == []
+
+
+def test_optimizer_and_schedule_are_told_with_what_they_compute_by():
+    def stepping(**changes):
+        made = program(**changes)
+        return facts_of(made, {"train": made.train_data()})["stepping"]
+
+    def cosine(optimizer):
+        return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 9)
+
+    told = stepping(scheduler=cosine)
+    assert (told["optimizer"], told["scheduler"]) == ("SGD", "CosineAnnealingLR")
+    assert (told["groups"][0]["lr"], told["groups"][0]["momentum"], "fused" in told["groups"][0]) == (0.1, 0, False)
+    assert stepping(optimizer=lambda params: 1 / 0) is None
 
 
 def test_a_file_that_is_not_there_is_told_with_the_folder_that_its_path_begins_at(tmp_path, monkeypatch):

@@ -248,6 +248,7 @@ def test_an_epoch_of_another_length_is_refused_when_it_comes():
 
 def test_ranks_with_other_orders_are_refused():
     told = {"num_samples": 20, "weights": {}, "items": {}, "first_pass": None}
+    told |= {"has_test": False, "metrics": [], "stepping": None}
     check_alike({**told, "orders": {"0": [20, 7]}}, Other(1), {**told, "orders": {"0": [20, 7]}})
     with pytest.raises(ProgramError, match=r"ranks 0 and 1 visit other samples.* 7 and 8 for epoch 0"):
         check_alike({**told, "orders": {"0": [20, 7]}}, Other(1), {**told, "orders": {"0": [20, 8]}})

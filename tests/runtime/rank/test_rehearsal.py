@@ -57,7 +57,7 @@ def test_a_schedule_is_played_for_all_steps_of_the_run(scheduler, steps, lasts, 
 
 
 def test_a_schedule_that_cannot_be_built_is_for_the_capture_to_tell():
-    nothing = {"schedule_end": None, "schedule_fade": None}
+    nothing = {"schedule_end": None, "schedule_fade": None, "rates": None}
     assert play_schedule(program(lambda optimizer: 1 / 0), len(data()), None) == nothing
 
 

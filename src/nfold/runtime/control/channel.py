@@ -185,12 +185,19 @@ def connect(host: str, port: int, token: str, member: int, timeout_s: float = 30
         challenge = unpack_challenge(_read(connection, CHALLENGE_BYTES))
         hello = Hello(member, COORDINATOR, new_nonce())
         connection.sendall(pack_hello(hello, token, "report", challenge))
-        unpack_hello(_read(connection, HELLO_BYTES), token, "welcome", hello.nonce)
+        unpack_hello(_read_welcome(connection), token, "welcome", hello.nonce)
     except (OSError, ChannelClosed, TransportError) as error:
         connection.close()
         raise ChannelClosed(f"{_name(member)} was not let in by the coordinator at {host}:{port}: {error}") from error
     connection.settimeout(None)
     return SocketChannel(connection)
+
+
+def _read_welcome(connection: socket.socket) -> bytes:
+    try:
+        return _read(connection, HELLO_BYTES)
+    except ChannelClosed as error:
+        raise ChannelClosed("it hung up, probably because it has another token") from error
 
 
 def _name(member: int) -> str:

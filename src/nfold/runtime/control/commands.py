@@ -52,6 +52,8 @@ class LetGo:
     member: int
     is_lost: bool = False
     """Whether it has ended against everybody's will, so that its host may have another one."""
+    why: str = ""
+    """It was not let in, for this reason; empty: it was."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,16 @@
 """Whether all members have loaded the same program: equal data and weights, and what it makes of them. Pure."""
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from nfold.core import codec
 from nfold.core.outputs import ModuleOutput, first_difference
 from nfold.errors import ProgramError
+
+_ONE_SCRIPT = "All hosts need the same script, started in the same way."
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ def joined(first: dict[str, Any]) -> dict[str, Any]:
 def check_alike(mine: dict[str, Any], other: Other, theirs: dict[str, Any]) -> None:
     """Compare what a rank or a newcomer told of the program with what rank 0 did.
 
-    Where each has data of its own, the weights alone are compared.
+    Where each has data of its own, the weights, the optimizer and what is evaluated are compared.
 
     Args:
         mine: told by rank 0.
@@ -76,6 +81,8 @@ def check_alike(mine: dict[str, Any], other: Other, theirs: dict[str, Any]) -> N
     if not has_own_data(mine):
         _compare_items(mine["items"], other, theirs["items"])
         _compare_first_passes(mine["first_pass"], other, theirs["first_pass"])
+    _compare_functions(mine, other, theirs)
+    if not has_own_data(mine):
         _compare_gradients(mine.get("gradients"), other, theirs.get("gradients"))
 
 
@@ -119,11 +126,10 @@ def _compare_weights(mine: dict[str, int], other: Other, theirs: dict[str, int])
             )
 
 
-def _different(other: Other, what: str) -> ProgramError:
-    return ProgramError(
-        f"{other.pair} built different programs: {what}. "
-        "Everything random in model() and train_data() must follow from the seed."
-    )
+def _different(
+    other: Other, what: str, advice: str = "Everything random in model() and train_data() must follow from the seed."
+) -> ProgramError:
+    return ProgramError(f"{other.pair} built different programs: {what}. {advice}")
 
 
 def _compare_items(mine: dict[str, int | None], other: Other, theirs: dict[str, int | None]) -> None:
@@ -155,8 +161,10 @@ def _compare_first_passes(mine: dict[str, Any] | None, other: Other, theirs: dic
     if mine is None or theirs is None:
         return
     first, second = ([codec.decode(ModuleOutput, each) for each in told["outputs"]] for told in (mine, theirs))
+    gradients, others = ([codec.decode(ModuleOutput, each) for each in told["gradients"]] for told in (mine, theirs))
     difference = first_difference(first, second)
-    if difference and mine["samples"] != theirs["samples"]:
+    other_loss = first_difference(gradients, others) if gradients and others and not difference else ""
+    if (difference or other_loss) and mine["samples"] != theirs["samples"]:
         raise _other_data(other, "a batch of two samples of train_data()", mine["samples"], theirs["samples"])
     if difference:
         raise ProgramError(
@@ -164,6 +172,55 @@ def _compare_first_passes(mine: dict[str, Any] | None, other: Other, theirs: dic
             "the model and the loss draw must come from torch's, numpy's or Python's own generator, which are seeded. "
             "Nothing may depend on earlier calls, the clock, the process or the machine."
         )
+    if other_loss:
+        raise _different(other, other_loss, _ONE_SCRIPT)
+
+
+def _compare_functions(mine: dict[str, Any], other: Other, theirs: dict[str, Any]) -> None:
+    """Refuse ranks that update weights differently, or evaluate something else.
+
+    Raises:
+        ProgramError: it names what differs first.
+    """
+    if mine["has_test"] != theirs["has_test"]:
+        raise _different(other, f"only that of {'rank 0' if mine['has_test'] else other} has test_data", _ONE_SCRIPT)
+    if set(mine["metrics"]) != set(theirs["metrics"]):
+        named = " and ".join(", ".join(sorted(each["metrics"])) for each in (mine, theirs))
+        raise _different(other, f"they evaluate {named}", _ONE_SCRIPT)
+    if mine["stepping"] and theirs["stepping"] and (found := _other_stepping(mine["stepping"], theirs["stepping"])):
+        raise _different(other, found, _ONE_SCRIPT)
+    later = {step: rates for step, rates in theirs.get("rates") or ()}
+    for step, rates in mine.get("rates") or ():
+        if step in later and not _is_close(rates, later[step]):
+            found = f"after {step} steps of the schedule the learning rates are {rates} and {later[step]}"
+            raise _different(other, found, _ONE_SCRIPT)
+
+
+def _other_stepping(mine: dict[str, Any], theirs: dict[str, Any]) -> str:
+    """Return in what optimizer and schedule differ first; empty: in nothing."""
+    for name in ("optimizer", "scheduler"):
+        if mine[name] != theirs[name]:
+            return f"Program({name}=...) gives {mine[name] or 'none'} and {theirs[name] or 'none'}"
+    if len(mine["groups"]) != len(theirs["groups"]):
+        return f"their optimizers have {len(mine['groups'])} and {len(theirs['groups'])} groups"
+    return next(_other_settings(mine["groups"], theirs["groups"]), "")
+
+
+def _other_settings(mine: list[dict[str, Any]], theirs: list[dict[str, Any]]) -> Iterator[str]:
+    for group, other in zip(mine, theirs, strict=True):
+        for key in dict.fromkeys((*group, *other)):
+            one, two = (each.get(key, "not there") for each in (group, other))
+            if not _is_close(one, two):
+                yield f"the optimizer's {key} is {one} and {two}"
+
+
+def _is_close(one: Any, other: Any) -> bool:
+    """Tell whether two values are equal, but for the rounding of another processor."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_is_close, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=_ROUNDING, abs_tol=_ROUNDING**2)
+    return bool(one == other)
 
 
 def _compare_gradients(mine: dict[str, Any] | None, other: Other, theirs: dict[str, Any] | None) -> None:

@@ -153,7 +153,7 @@ class Session:
                     self._send_state(command)
                 elif isinstance(command, cmd.LetGo):
                     self._control_server.forget(command.member)
-                    self._launcher.release(command.member, is_lost=command.is_lost)
+                    self._launcher.release(command.member, is_lost=command.is_lost, why=command.why)
                 elif isinstance(command, cmd.TakeState):
                     self._take_state()
                 elif isinstance(command, cmd.PlanAside):

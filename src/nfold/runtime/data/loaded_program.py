@@ -1,5 +1,6 @@
 """What a rank checks and tells of a program that it has just loaded: device, data, first weights and first pass."""
 
+import math
 import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping
@@ -11,8 +12,10 @@ from nfold.capture.batches.joining import Collate
 from nfold.capture.batches.tree import strided_parts, tensors_of
 from nfold.capture.computing.random import LOCK, CellRandom, RandomState
 from nfold.capture.example_batches import program_batches
+from nfold.capture.optimizers.state_scope import plain_settings
+from nfold.capture.optimizers.stepping import Stepping
 from nfold.capture.program.building import build_model, set_to_train
-from nfold.capture.program.module_outputs import outputs_of
+from nfold.capture.program.module_outputs import outputs_and_gradients
 from nfold.core import codec
 from nfold.errors import ProgramError
 from nfold.program import TEST_LOSS, Program, describe
@@ -22,6 +25,8 @@ from nfold.runtime.data.steady_items import check_items
 from nfold.runtime.data.unsuited_data import what_to_hand_over
 
 DATA: tuple[Which, ...] = ("train_data", "test_data")
+_HOW = frozenset({"capturable", "differentiable", "foreach", "fused"})
+"""Hyper-parameters that say how an optimizer computes, and not what."""
 _BEFORE_ALL_STEPS = -(1 << 62)
 """A step of no epoch."""
 
@@ -94,6 +99,7 @@ def facts_of(program: Program, datasets: Mapping[str, Any]) -> dict[str, Any]:
         _check_items(program, datasets["test"], "test_data", own)
     model = build_model(program, torch.device("cpu"))
     weights, outputs = weights_checksums(model), first_pass(program, model, datasets["train"])
+    stepping = _stepping_facts(program, model)
     return {
         "num_samples": len(datasets["train"]) if orders is None else orders["0"][0],
         "orders": orders,
@@ -113,7 +119,33 @@ def facts_of(program: Program, datasets: Mapping[str, Any]) -> dict[str, Any]:
         "averages": codec.encode(program.averages) if program.averages else None,
         "weights": weights,
         "first_pass": outputs,
+        "stepping": stepping,
     }
+
+
+def _stepping_facts(program: Program, model: torch.nn.Module) -> dict[str, Any] | None:
+    """Return what optimizer and schedule are, and their hyper-parameters; None: the capture says why there are none."""
+    with LOCK:
+        before = RandomState()
+        try:
+            weights = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
+            stepper = Stepping.of(program).build(weights)
+            groups = [plain_settings(group) for group in stepper.optimizer.param_groups]
+        except Exception:
+            return None
+        finally:
+            before.restore()
+    return {
+        "optimizer": type(stepper.optimizer).__name__,
+        "groups": [{key: _json_of(each) for key, each in group.items() if key not in _HOW} for group in groups],
+        "scheduler": None if stepper.scheduler is None else type(stepper.scheduler).__name__,
+    }
+
+
+def _json_of(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_json_of(each) for each in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def item_checksums(dataset: Any, seed: int, collate: Collate | None = None) -> dict[str, int | None]:
@@ -166,7 +198,7 @@ def weights_checksums(model: torch.nn.Module) -> dict[str, int]:
 
 
 def first_pass(program: Program, model: torch.nn.Module, dataset: Any) -> dict[str, Any] | None:
-    """Return what a model's modules put out in a first pass over two samples, so that ranks can be compared cheaply.
+    """Return what modules and the loss make of two samples in a first pass, so that ranks can be compared cheaply.
 
     What they draw is seeded as in the first step. None: it raised, which is told when the program is captured.
     """
@@ -178,12 +210,16 @@ def first_pass(program: Program, model: torch.nn.Module, dataset: Any) -> dict[s
             random.enter(0, 0)
             random.seed_everything(0)
             checksum = _checksum(tensors_of(batch))
-            found = outputs_of(model, program.loss, batch)
+            outputs, gradients = outputs_and_gradients(model, program.loss, batch)
         except Exception:
             return None
         finally:
             before.restore()
-    return {"samples": checksum, "outputs": [codec.encode(each) for each in found]}
+    return {
+        "samples": checksum,
+        "outputs": [codec.encode(each) for each in outputs],
+        "gradients": [codec.encode(each) for each in gradients],
+    }
 
 
 def _checksum(tensors: Iterable[torch.Tensor]) -> int:

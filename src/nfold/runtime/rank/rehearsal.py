@@ -33,9 +33,10 @@ def play_schedule(program: Program, num_samples: int, steps: int | None) -> dict
     Returns:
         `schedule_end`: for how many steps it lasts, and what it raises then; None if it lasts for all, or there is
         none. `schedule_fade`: after how many steps its learning rate is next to nothing for the rest; None if it never
-        is. What keeps optimizer or schedule from being built is for the capture to say.
+        is. `rates`: the learning rate of each group after some of the steps; None if it does not last, or there is
+        none. What keeps optimizer or schedule from being built is for the capture to say.
     """
-    nothing = {"schedule_end": None, "schedule_fade": None}
+    nothing = {"schedule_end": None, "schedule_fade": None, "rates": None}
     if program.scheduler is None:
         return nothing
     steps = steps or program.epochs * -(-num_samples // program.batch_size)
@@ -49,12 +50,15 @@ def play_schedule(program: Program, num_samples: int, steps: int | None) -> dict
         finally:
             before.restore()
     rates = {}
+    told: list[tuple[int, list[float]]] = []
     for step in sorted({steps * part // _LOOKS for part in range(_LOOKS)} | {steps}):
         if (lasts := stepper.lasts(step)) is not None:
             return nothing | {"schedule_end": {"steps": lasts[0], "error": lasts[1]}}
-        rates[step] = max(abs(float(group.get("lr", 1.0))) for group in stepper.optimizer.param_groups)
+        told.append((step, [float(group.get("lr", 1.0)) for group in stepper.optimizer.param_groups]))
+        rates[step] = max(map(abs, told[-1][1]))
     learning = [step for step, rate in rates.items() if rate > _NOTHING * max(rates.values())]
-    return nothing | {"schedule_fade": min((step for step in rates if step > max(learning, default=-1)), default=None)}
+    fade = min((step for step in rates if step > max(learning, default=-1)), default=None)
+    return nothing | {"schedule_fade": fade, "rates": told}
 
 
 def rehearse(program: Program, train: Any, test: Any, device: torch.device) -> list[str]:

@@ -252,7 +252,7 @@ class Worker:
         process.loader_pool.wanted(process.program.loaders, process.program.seed, told["items"])
         if source is not None:
             told |= {"inventory": codec.encode(inventory_of(source, train)), "loaders": loaders}
-        plays = process.member == 0 and source is None  # where data live on nodes, all have told theirs first
+        plays = source is None  # where data live on nodes, all have told theirs first
         schedule = play_schedule(process.program, len(train), order["steps"]) if plays else {}
         return {**told, "autocast": written.autocast, "most_threads": most_threads, "not_means": not_means, **schedule}
 

@@ -223,18 +223,25 @@ def test_when_all_want_to_leave_the_run_is_kept_and_ends():
         ({"clip_norm": 1.0}, "its program has clip_norm=1.0, and the job's has no clip_norm."),
         ({"num_samples": 99}, "rank 0 and member 2 built different programs: samples of train_data() are 100 and 99."),
         ({"items": {"0": 4, "50": 5, "99": None}}, "rank 0 and member 2 hold different data: item 0 of train_data()"),
+        (
+            {"rates": [[0, [0.1]], [4, [0.05]]]},
+            "rank 0 and member 2 built different programs: after 4 steps of the schedule the learning rates are [0.02] "
+            "and [0.05]. All hosts need the same script, started in the same way.",
+        ),
         ({"weights": {"b": 1}}, "rank 0 and member 2 built different programs: only the model of rank 0 has a.bias."),
     ],
     ids=lambda each: str(each)[:20],
 )
 def test_who_brings_another_program_is_not_let_in_and_the_others_go_on(changes, why):
-    job = training()
+    job = training(ready=CHUNKED | {"rates": [[0, [0.1]], [4, [0.02]]]})
     job.say(2, "hello", **HELLO)
     refused = job.say(2, "ready", **(CHUNKED | changes))
     assert orders(refused) == ["Noted", "2 finish"]
     assert told(refused)[0].startswith(f"note: member 2 (on there, pid 77) is not let in: {why}")
     assert job.say(2, "finished", usage=None) == []
-    assert job.handle(ev.Left(2, "exited with code 0")) == [cmd.LetGo(2)]
+    (gone,) = job.handle(ev.Left(2, "exited with code 0"))
+    assert isinstance(gone, cmd.LetGo)
+    assert gone.why.startswith(f"it is not let in: {why}"), "for its own terminal"
     assert orders(job.all_step(0)) == ["StepDone"]
 
 
@@ -242,7 +249,8 @@ def test_who_fails_or_dies_before_it_is_let_in_is_told_and_the_others_go_on():
     job = training(checkpoint_every=100)
     job.say(2, "hello", **HELLO)
     assert "member 2 (on there, pid 77) is not let in: ValueError: boom" in told(job.fail(2))[0]
-    assert job.handle(ev.Left(2, "exited with code 1")) == [cmd.LetGo(2)]
+    failed = cmd.LetGo(2, why="it is not let in: ValueError: boom.")
+    assert job.handle(ev.Left(2, "exited with code 1")) == [failed]
     job.say(3, "hello", **HELLO)
     noted, gone = job.handle(ev.Left(3, "was killed by signal 9 (SIGKILL)"))
     assert "member 3 (on there, pid 77) was killed by signal 9 (SIGKILL) before it was let in" in noted.text
@@ -314,7 +322,9 @@ def test_a_newcomer_that_cannot_be_used_is_let_go():
     assert orders([finish]) == ["4 finish"]
     assert orders(job.all_step(0)) == ["StepDone"], "nobody stops for it"
     assert job.say(4, "finished", usage=None) == []
-    assert job.handle(ev.Left(4, "exited with code 0"))[0] == cmd.LetGo(4)
+    gone = job.handle(ev.Left(4, "exited with code 0"))[0]
+    assert isinstance(gone, cmd.LetGo)
+    assert gone.why.startswith("it is not let in: it cannot be used: ")
 
 
 def test_a_rank_that_is_lost_ends_the_run_whoever_waits():

@@ -46,6 +46,8 @@ class Admission:
         self._standard: Standard | None = None
         self._unwanted: set[int] = set()
         """Members that are to leave and have not said hello yet."""
+        self._refused: dict[int, str] = {}
+        """Why members were not let in that have not left yet."""
 
     def open(self, standard: Standard) -> list[cmd.ToShell]:
         """Let newcomers load the program from now on; return the orders for those that already wait."""
@@ -69,8 +71,7 @@ class Admission:
                 return self._prepare(number, message)
             case "failed":
                 self._membership.take(ms.MemberFailed(number))
-                text = message["text"].rstrip(".")
-                return [cmd.Noted(f"note: {self._name(number)} is not let in: {text}. The others go on.")]
+                return [self._keep_out(number, f"{message['text'].rstrip('.')}.")]
             case "finished":
                 self._membership.take(ms.MemberFinished(number))
         return []
@@ -103,7 +104,8 @@ class Admission:
         is_missed = left.member in self._membership.coming
         self._membership.take(ms.MemberLeft(left.member))
         told = f"note: {self._name(left.member)} {left.status} before it was let in. The others go on."
-        return [*([cmd.Noted(told)] if is_missed else []), cmd.LetGo(left.member)]
+        why = self._refused.pop(left.member, "")
+        return [*([cmd.Noted(told)] if is_missed else []), cmd.LetGo(left.member, why=why)]
 
     def close(self) -> list[cmd.ToShell]:
         """Return the commands that dismiss all members without a rank: the job is over."""
@@ -152,10 +154,12 @@ class Admission:
 
     def refuse(self, number: int, why: str) -> list[cmd.ToShell]:
         """Let a newcomer go, and say why."""
-        return [
-            cmd.Noted(f"note: {self._name(number)} is not let in: {why} The others go on."),
-            *self._dismiss(number),
-        ]
+        return [self._keep_out(number, why), *self._dismiss(number)]
+
+    def _keep_out(self, number: int, why: str) -> cmd.Noted:
+        """Say why a member is not let in, and keep that for its host."""
+        self._refused[number] = f"it is not let in: {why}"
+        return cmd.Noted(f"note: {self._name(number)} is not let in: {why} The others go on.")
 
     def _dismiss(self, number: int) -> list[cmd.ToShell]:
         self._membership.take(ms.MemberFinished(number))
