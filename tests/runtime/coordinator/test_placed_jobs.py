@@ -16,6 +16,7 @@ from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.job_planning import build_orders
 from nfold.runtime.coordinator.placing.inventories import as_called
+from nfold.runtime.coordinator.placing.kept_placement import lists_at
 from nfold.runtime.coordinator.placing.loans import LENT
 from nfold.runtime.coordinator.rank_requests import RankRequests
 from nfold.runtime.coordinator.same_on_all_ranks import Other, check_alike
@@ -233,7 +234,9 @@ def test_who_has_given_all_away_leaves_before_training():
     assert orders(job.wire()) == ["Prepared", "Placed", "Planned", "0 move", "1 move"]
     assert message(job.told, "move")["members"] == [0, 1]
     gone = job.all_say("moved", bytes=6000, seconds=0.5)
-    assert orders(gone) == ["Noted", "Moved", "Prepared", "0 abandon", "0 finish"]
+    assert orders(gone) == ["Noted", "Moved", "Prepared", "Placed", "0 abandon", "0 finish"]
+    placed = next(each.data for each in gone if isinstance(each, cmd.Placed))
+    assert lists_at(placed, 0, 0, (1,)) == [((60, 100), (0, 60))], "who has left is not needed, whoever is lost now"
     assert orders(job.say(0, "finished", usage=None)) == ["1 connect"]
     assert orders(job.say(1, "connected")) == ["1 build"]
 

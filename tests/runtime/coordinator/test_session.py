@@ -237,6 +237,9 @@ def test_another_plan_is_written_down_once_ranks_play_it():
     assert session._orders_first([cmd.LetGo(0), note, until]) == [until, plan, cmd.LetGo(0), note]
     assert session._orders_first([note, plan, until]) == [until, note, plan]
     assert session._orders_first([note, until]) == [note, until]
+    placed, finish = cmd.Placed(None), cmd.Send((0,), {"do": "finish"})
+    session._orders_first([plan])
+    assert session._orders_first([note, placed, finish]) == [placed, finish, plan, note], "who gave samples away goes"
     session._orders_first([plan])
     assert session._orders_first([read]) == [plan, read], "what it was read for is known"
     waits = replace(plan, num_lacking=1)

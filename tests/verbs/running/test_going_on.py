@@ -13,7 +13,7 @@ from nfold.planning.residency.epoch_steps import EpochSteps
 from nfold.program import ProgramSource
 from nfold.verbs.options.job_record import record_of
 from nfold.verbs.options.option_checks import Options
-from nfold.verbs.running.going_on import resumed_options
+from nfold.verbs.running.going_on import resumed_of, resumed_options
 
 FILE = """
 [[node]]
@@ -80,3 +80,15 @@ def test_faults_are_of_those_who_begin(folder):
 
 def test_without_a_range_each_node_has_a_rank_though_fewer_were_there_last(folder):
     assert resumed_options(folder, 2, {}).workers == 3
+
+
+def test_a_plan_for_others_than_those_whose_data_were_placed_last_is_not_gone_on_with(folder):
+    """The command was killed after a node had given its samples away, and before the next plan was written."""
+    cluster = parse_cluster(FILE, "c.toml")
+    plan = SimpleNamespace(chunks=2, batch_size=10, nodes=("n-0", "n-1"), world_size=2)
+    known = SimpleNamespace(plan=plan, cluster=cluster)
+    folder.known, folder.checkpoint, folder.history = lambda: known, lambda: None, lambda until: []
+    assert resumed_of(folder, {"nodes": "1:2"})[1].known is known
+    placed = replace(folder.placed(), runs=(trained(0, "n-0", "n-1"), trained(4, "n-0")))
+    folder.placed = lambda: placed
+    assert resumed_of(folder, {"nodes": "1:2"})[1].known is None

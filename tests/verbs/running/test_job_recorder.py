@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from coordinated import Job
 
+from nfold.core.residency import PlacedData, PlacedRun
 from nfold.core.trace import StepParts
 from nfold.program import ProgramSource
 from nfold.runtime.control import commands as cmd
@@ -89,6 +90,26 @@ def test_a_plan_by_which_nobody_trains_yet_is_shown_once_somebody_does(recorder)
     for step in (1, 2):
         recorder.take(replace(STEP, step=step))
     assert shown == [0, 1]
+
+
+def test_where_data_live_is_written_at_once_where_the_checkpoint_is_of_that_step(recorder, folder, monkeypatch):
+    """Who gave its samples away is let go right then, and the command may be killed before the next plan."""
+    saved, job = [], Job()
+    monkeypatch.setattr(folder, "save", saved.append)
+    moved = PlacedRun(first_step=0, members=(1,), nodes=("pi",), epochs=(), has_moved=True)
+    first, placed, later = (
+        PlacedData(members=(), key="", sample_bytes=1.0, runs=(run,), plan=None)
+        for run in (replace(moved, has_moved=False), moved, replace(moved, first_step=2))
+    )
+    job.until_training()
+    for each in (cmd.Placed(first), job.planned, cmd.Placed(placed)):
+        recorder.take(each)
+    assert [each for each in saved if isinstance(each, PlacedData)] == [first, placed]
+    recorder.take(cmd.Placed(later))
+    assert saved[-1] == placed, "a run that goes on does so from an earlier step, before which samples are elsewhere"
+    recorder.take(cmd.KeepCheckpoint(2, sent(folder, b"state")))
+    recorder.take(cmd.Placed(later))
+    assert saved[-1] == later
 
 
 def test_an_evaluation_of_an_earlier_step_is_not_the_next_ones(recorder):

@@ -202,7 +202,7 @@ class Session:
 
     def _orders_first(self, commands: list[cmd.ToShell]) -> list[cmd.ToShell]:
         """Where another plan follows, let nobody wait until that is written down: it is once ranks begin to play it, or
-        before anything else is to be told but notes.
+        before anything else is to be told but notes. Where data live is written before those go who gave them away.
         """
         told = [*self._unwritten, *commands]
         plans = [each for each in told if isinstance(each, cmd.Replanned)]
@@ -214,7 +214,7 @@ class Session:
         if not plans and not have_gone:
             return commands
         told = [each for each in told if is_due or not isinstance(each, cmd.Replanned)]
-        return sorted(told, key=lambda each: not _is_order(each))
+        return sorted(told, key=lambda each: not (isinstance(each, cmd.Placed) or _is_order(each)))
 
     def _welcome(self, host: ev.HostReady) -> ev.Event:
         """Start a member on a host that has come; where that has gone meanwhile, the run goes on as it is."""

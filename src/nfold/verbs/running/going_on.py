@@ -49,8 +49,9 @@ def resumed_of(folder: RunFolder, wishes: Wishes, num_back: int = 0) -> tuple[Op
         folder.ensure_model(checkpoint)
         is_scheduled = record.recipe is not None and record.recipe.has_scheduler
         raise PlanError(_tell_complete(folder, step, total, is_scheduled=is_scheduled))
-    same = _ways(options) == _ways(record) and _lives_there(known, options.rank_nodes)
     history, placed = folder.history(until=step), folder.placed()
+    same = _ways(options) == _ways(record) and _lives_there(known, options.rank_nodes)
+    same = same and (placed is None or placed.runs[-1].nodes == known.plan.nodes)  # it may be written before its plan
     batch_size = known.plan.batch_size
     begun = Begun(
         batch_size=batch_size,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nfold.analysis.measured.breakdown import step_duration
 from nfold.core.job import JobSettings
 from nfold.core.member_event import MemberEvent
+from nfold.core.residency import PlacedData
 from nfold.program import Program, ProgramSource
 from nfold.runtime.control import commands as cmd
 from nfold.verbs.jobs.live_run import Live, NotShown
@@ -128,7 +129,7 @@ class JobRecorder:
         elif isinstance(happening, cmd.Planned):
             self._take_plan(happening)
         elif isinstance(happening, cmd.Placed):
-            self.outcome.placed = happening.data
+            self._take_placement(happening.data)
         elif isinstance(happening, cmd.Moved):
             self.outcome.moved.append(happening)
         elif isinstance(happening, cmd.Replanned):
@@ -171,6 +172,13 @@ class JobRecorder:
         outcome.moves_samples = outcome.placed is not None and bool(outcome.placed.runs[-1].moves)
         outcome.foretold = planned.foretold
         self._observer.planned(planned, self._folder.path if self._folder else None)
+
+    def _take_placement(self, placed: PlacedData) -> None:
+        """Keep where data live as soon as a run that goes on needs it: who gave samples away is let go right then."""
+        self.outcome.placed = placed
+        run = placed.runs[-1]
+        if self._folder is not None and self._is_saved and run.has_moved and run.first_step == self.kept_step:
+            self._folder.save(placed)
 
     def _take_other_plan(self, other: cmd.Replanned) -> None:
         """Let what is said of the run be of the steps from now on: those before had another plan."""

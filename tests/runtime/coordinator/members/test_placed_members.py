@@ -16,7 +16,7 @@ from nfold.core import codec
 from nfold.core.job import JobSettings
 from nfold.core.options.host_range import HostRange
 from nfold.core.residency import EpochSamples, NodeData, PlacedData, PlacedRun, RankSamples, SampleMove
-from nfold.errors import PlanError
+from nfold.errors import ClusterError, PlanError
 from nfold.planning.residency.model.spans import joined
 from nfold.planning.residency.resident_order import check_runs, epoch_steps, placed_order, runs_before
 from nfold.runtime.control import commands as cmd
@@ -41,7 +41,8 @@ def test_who_leaves_gives_its_samples_to_those_who_stay(tmp_path, monkeypatch):
 
     def note_and_let_go(generations, ranks):
         known.append(run.session._coordinator._living.runs[-1].nodes)
-        return let_go(generations, ranks)
+        yield from let_go(generations, ranks)
+        known.append(run.placed.runs[-1].nodes)
 
     run = Living(tmp_path, {"pi": 24, "desk": 20})
     run.train(2)
@@ -49,8 +50,31 @@ def test_who_leaves_gives_its_samples_to_those_who_stay(tmp_path, monkeypatch):
     run.leave(1)
     assert run.until_planned(2) == 1
     assert known[0] == ("pi",), "before it goes: another host may be lost right then"
+    assert known[1] == ("pi",), "in the folder too: the command may be killed right then"
     run.train(3)
     assert [each.nodes for each in run.placed.runs] == [("pi", "desk"), ("pi",)]
+    run.end()
+
+
+@pytest.mark.exhaustive
+def test_a_run_that_ends_as_a_host_has_left_goes_on_with_those_who_have_its_samples(tmp_path, monkeypatch):
+    """Another one is lost before the next plan is made, and samples live on it alone."""
+    let_go = Generations.let_go
+
+    def let_go_and_lose(generations, ranks):
+        yield from let_go(generations, ranks)
+        if ranks:
+            run.cut_off(2)
+
+    run = Living(tmp_path, {"pi": 12, "desk": 10, "third": 10})
+    run.train(2)
+    monkeypatch.setattr(Generations, "let_go", let_go_and_lose)
+    run.leave(1)
+    with pytest.raises(ClusterError, match="samples that the run trains on live on nodes that are not there"):
+        run.train(9)
+    assert len(run.told.worlds) == 1, "the plan in the folder is that of three"
+    run.go_on("pi", "third", same=False)
+    run.train(3)
     run.end()
 
 

@@ -116,12 +116,12 @@ class PlacedRegrouping:
         placement = self._agreed(gathered, leavers, known, ready, step)
         self._requests.say(*map(cmd.Noted, (*placement.notes, *placement.data.plan.sentences)))
         yield from self._move(gathered, placement.data)
-        # Only now is it so, and before who leaves is let go: another one may be lost right then.
+        # Only now is it so, and before who leaves is let go: another one or the command may be lost right then.
         self._living.data = replace(placement.data, members=self._living.data.members)
+        self._requests.say(cmd.Placed(self._living.data))
         self._need(placement.brought, gathered)
         yield from self._begin(placement, gathered, leavers)
         turnover = self._membership.histories.told(self._turned(placement, before, turnover))
-        self._requests.say(cmd.Placed(self._living.data))
         planned = cmd.Replanned(placement.known, plan_of(placement.known), step, turnover, shifts=shifts)
         lacking = membership.num_lacking
         self._requests.say(replace(planned, num_lacking=lacking, run_steps=placement.run_steps))

@@ -285,10 +285,19 @@ class Placing:
                 told = f"moved {size(moved.num_bytes)} before training, in {duration(moved.seconds)}"
                 self._requests.say(cmd.Noted(told))
             self._requests.say(moved, cmd.Prepared(MOVING))
+        if moves and len(moves) == len(before):
+            self._note_moved()
         idle = tuple(rank for rank, number in enumerate(self._numbers) if number not in run.members)
         if idle:
             yield from self._generations.spare(idle)
             yield from self._generations.begin(len(run.members))
+
+    def _note_moved(self) -> None:
+        """Say that samples are where the first step needs them: from now on those may be gone who gave them away."""
+        assert self.data is not None, "it is decided before anything moves"
+        run = replace(self.runs[-1], has_moved=True)
+        self.data = replace(self.data, runs=(*self.runs[:-1], run))
+        self._requests.say(cmd.Placed(self.data))
 
     def _move(self, moves: Sequence[SampleMove], examples: Sequence[Spans] = ()) -> Flow:
         """Let samples move; what nodes keep of earlier runs makes room for them where it must.
