@@ -307,7 +307,8 @@ class Replica:
         Args:
             is_checked: whether to look if ranks hold the same numbers, and numbers at all; two passes over the weights.
         """
-        modules = dict.fromkeys(modules_of(self._graph, self._groups))
+        own = [op for op in self._graph.operators if self.rank in self.plan.placement.owners[op.name]]
+        modules = dict.fromkeys(module for operator in own for module in operator.statistics)  # in no group if alone
         modules |= dict.fromkeys(self._changed_buffers.modules())
         reductions, parameters = self.plan.reductions, self._weights.parameters
         marks = fingerprints(self.rank, reductions, parameters) if is_checked else {}
