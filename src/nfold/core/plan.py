@@ -112,6 +112,13 @@ class Plan:
         """Whether updates wait until all messages of a step are over, so that a step which fails changes nothing."""
         return self.keeps_snapshots and self.is_replicated
 
+    @property
+    def keepers(self) -> tuple[int, ...]:
+        """Ranks that have a part of the training's state, ascending. Others run ahead of these."""
+        if self.asynchrony is not None:
+            return tuple(range(self.world_size))
+        return tuple(sorted({*self.placement.working, *(rank for each in self.reductions for rank in each.holders)}))
+
     def samples_of(self, rank: int) -> float:
         """Return how many samples of a batch a rank computes something of, as a mean over steps."""
         owned = {

@@ -84,3 +84,11 @@ def test_pieces_of_one_step_are_not_mixed_where_they_are_in_another_order():
         (8, 0): "model.given",
     }
     assert (held.is_live, held.own) == (True, frozenset())
+
+
+def test_who_is_ahead_of_those_who_give_it_snapshots_keeps_the_last_of_theirs():
+    memory = StateMemory()
+    for label in ((0, 90), (1, 4), (1, 6), (1, 2)):
+        memory.add(label, {})
+    memory.drop_all_but(3)
+    assert sorted(state.label for state in memory.all()) == [(1, 2), (1, 4), (1, 6)]

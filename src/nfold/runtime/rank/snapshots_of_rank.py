@@ -24,6 +24,9 @@ from nfold.runtime.snapshots.state_memory import HeldState, adopted_state, copie
 from nfold.runtime.step.replica import Replica
 from nfold.transport.generations.generation_transport import GenerationTransport
 
+_MOST_GIVEN = 3
+"""Snapshots of others that a rank without a part of the state holds."""
+
 
 class SnapshotsOfRank:
     """The snapshots of one rank in one generation."""
@@ -115,6 +118,9 @@ class SnapshotsOfRank:
     def after_step(self, replica: Replica, step: int) -> None:
         """Take a snapshot after so many steps, if one is due, and tell the coordinator."""
         if not self._every or step % self._every:
+            return
+        if replica.rank not in replica.plan.keepers:  # it has what others gave, and is ahead of them
+            self._process.memory.drop_all_but(_MOST_GIVEN)
             return
         self._await_buddies()  # so that none is ever more than a snapshot behind
         begin_s = self._process.clock()

@@ -82,6 +82,11 @@ class StateMemory:
             self._states = {label: state for label, state in self._states.items() if label[1] >= step}
             return gone
 
+    def drop_all_but(self, most: int) -> None:
+        """Let go of all states but the last ones."""
+        with self._lock:
+            self._states = {label: self._states[label] for label in sorted(self._states)[-most:]}
+
     def drop_live(self) -> None:
         """Let go of what the next step would change."""
         with self._lock:

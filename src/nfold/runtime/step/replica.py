@@ -28,8 +28,8 @@ from nfold.planning.reductions.ring_and_server_messages import summed_first
 from nfold.program import Program
 from nfold.runtime.checkpoint.agreement import fingerprints, first_diverged
 from nfold.runtime.checkpoint.checkpoint_format import Checkpoint, Offer, offer
-from nfold.runtime.checkpoint.extra_state import ExtraStates
-from nfold.runtime.checkpoint.joined_facts import DIVERGED, check_agreement, fingerprints_of, join_facts
+from nfold.runtime.checkpoint.extra_state import ExtraStates, plain_extras
+from nfold.runtime.checkpoint.joined_facts import DIVERGED, EXTRAS, check_agreement, fingerprints_of, join_facts
 from nfold.runtime.data.chunk_loader import ChunkLoader
 from nfold.runtime.data.loaders import LoadersReader
 from nfold.runtime.data.ordering import sampler_of
@@ -307,12 +307,15 @@ class Replica:
         Args:
             is_checked: whether to look if ranks hold the same numbers, and numbers at all; two passes over the weights.
         """
-        modules = dict.fromkeys(modules_of(self._graph, self._groups))
+        own = [op for op in self._graph.operators if self.rank in self.plan.placement.owners[op.name]]
+        modules = dict.fromkeys(module for operator in own for module in operator.statistics)  # in no group if alone
         modules |= dict.fromkeys(self._changed_buffers.modules())
         reductions, parameters = self.plan.reductions, self._weights.parameters
         marks = fingerprints(self.rank, reductions, parameters) if is_checked else {}
         place = (self.rank, reductions, self._updaters, self._weights, modules)
         found = offer(*place, fingerprints=marks, extras=self._extra_states.changed(), is_all=True)
+        if self.rank == self.plan.placement.working[0]:  # rank 0 may have no part of the state
+            found.facts[EXTRAS] = plain_extras(self.model.state_dict(keep_vars=True)) | found.facts[EXTRAS]
         if is_checked:
             found.facts[DIVERGED] = first_diverged(self.rank, reductions, parameters)
         given = {part.name for part in found.parts if part.values.numel() == math.prod(part.shape)}

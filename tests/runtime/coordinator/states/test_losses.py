@@ -5,6 +5,7 @@ from elastic import CHUNKS, Elastic
 from harness import difference, plain_loop
 from nets import program
 
+from nfold.planning.choosing import strategies
 from nfold.runtime.step.cells import Cells
 from nfold.verbs.ranks.thread_ranks import threads_put_back
 
@@ -36,6 +37,25 @@ def test_who_is_killed_takes_few_steps_along_and_the_result_is_one_devices(tmp_p
     (loss,) = run.folder.events()
     assert (loss.kind, loss.again_from) == ("loss", "a snapshot")
     assert loss.steps_again <= MOST
+    assert difference(trained, plain_loop(program("residual"), run.step, CHUNKS).state_dict()) <= 1e-9
+
+
+def test_who_is_killed_and_alone_had_chunks_takes_no_batch_statistics_along(tmp_path, monkeypatch):
+    """The other one has the same modules, whose statistics are those from before the first step."""
+    dealt = strategies.dealt_chunks
+
+    def dealt_to_one(facts, updated):
+        return iter([(1,) * CHUNKS]) if facts.workers == 2 else dealt(facts, updated)
+
+    monkeypatch.setattr(strategies, "dealt_chunks", dealt_to_one)
+    run = Elastic(program("residual"), tmp_path / "run", may_lose=True, strategy="ring", protect=MOST)
+    run.train(3 * MOST)
+    run.kill(1)
+    run.until_planned(2)
+    run.train(MOST)
+    trained = run.end().state_dict()
+    (loss,) = run.folder.events()
+    assert (loss.kind, loss.again_from) == ("loss", "a snapshot")
     assert difference(trained, plain_loop(program("residual"), run.step, CHUNKS).state_dict()) <= 1e-9
 
 

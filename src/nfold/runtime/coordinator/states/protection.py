@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 _OTHERWISE = 1.5
 """A number of steps that is this much larger or smaller is worth an order."""
-NOT_BY_ALL = (
-    "not each rank has a part of the state now, so a host that is lost may cost all steps since the last checkpoint"
-)
 _NEVER = -1
 _RATE_MARGIN = 1.25
 """A buddy has everything this much before it must."""
@@ -58,13 +55,13 @@ class Protection:
         self._is_on = settings.keeps_snapshots
         self._ledger, self._membership = ledger, membership
         self._members: tuple[int, ...] = ()
+        self._keepers: tuple[int, ...] = ()
+        """Those that have a part of the state: only they take snapshots."""
         self._generation: Generation | None = None
         self._number = 0
         self._rhythm, self._commits = Rhythm(0, 0), False
-        self._are_kept_by_all = True
-        """Whether each rank has something of the state, and so is in step with those who give it snapshots."""
-        self._told_costs: str | None = None
-        """What was told of a lost host; None: what the first plan has told."""
+        self._told_commits: bool | None = None
+        """Whether the user was told that no step is lost with a host; None: the plan has told what one costs."""
         self._cost_s: float | None = None
         self._link_bytes_per_s: float | None = None
         self._other_at = self._ordered_at = _NEVER
@@ -74,6 +71,7 @@ class Protection:
     def begin(self, plan: Plan, cluster: Cluster) -> list[cmd.Command]:
         """Take in that a generation begins under a plan; return what to tell where a lost host costs otherwise now."""
         self._members = self._membership.ranks[: plan.world_size]
+        self._keepers = tuple(self._members[rank] for rank in plan.keepers)
         self._generation = self._membership.generation
         is_on = self._is_on and plan.world_size > 1
         self._commits = is_on and plan.is_replicated
@@ -83,20 +81,15 @@ class Protection:
         self._cost_s, self._other_at, self._ordered_at = None, _NEVER, _NEVER
         rates = [node.uplink.bandwidth_bytes_per_s for node in cluster.nodes if node.uplink and node.name in plan.nodes]
         self._link_bytes_per_s = min(rates, default=None)
-        holders = {*plan.placement.working, *(rank for each in plan.reductions for rank in each.holders)}
-        self._are_kept_by_all = len(holders) == plan.world_size
-        return self._tell_costs() if is_on else []
-
-    def _tell_costs(self) -> list[cmd.Command]:
-        """Return what to tell where a lost host costs something else than was told before."""
-        (text,) = snapshot_notes(self._protect, is_on=True, is_replicated=self._commits)
-        if not (self._commits or self._are_kept_by_all):
-            text = NOT_BY_ALL
-        before, self._told_costs = self._told_costs, text
-        if text == before or (before is None and text != NOT_BY_ALL):  # what the plan has told
+        before = self._told_commits
+        if is_on or before is None:
+            self._told_commits = self._commits
+        if before in (None, self._told_commits):
             return []
-        self._is_told = False
-        return [cmd.Noted(f"note: {text}")]
+        self._is_told = False  # with what a lost host costs now
+        changed = "" if self._commits else "not each rank has the whole state any more: "
+        texts = snapshot_notes(self._protect, is_on=True, is_replicated=self._commits)
+        return [cmd.Noted(f"note: {changed}{text}") for text in texts]
 
     @property
     def wishes(self) -> dict[str, Any]:
@@ -124,10 +117,10 @@ class Protection:
 
     def note(self, rank: int, message: Mapping[str, Any]) -> ToldState | None:
         """Take in what a rank tells of a snapshot; return what all have told of that one, None if it tells of none."""
-        if message["is"] != "snapshot" or self._generation is None:
+        if message["is"] != "snapshot" or self._generation is None or self._members[rank] not in self._keepers:
             return None
         label = (self._generation.number, message["step"])
-        return self._ledger.take(label, self._members, self._members[rank], message)
+        return self._ledger.take(label, self._keepers, self._members[rank], message)
 
     def _order(self, state: ToldState, step_s: float | None) -> list[cmd.Command]:
         shipped = self._buddies(state)
@@ -198,8 +191,7 @@ class Protection:
         if self._is_told or not step_s or self._cost_s is None:
             return []
         self._is_told = True
-        most = count(rhythm.every + rhythm.lag, "step")
-        costs = f": a lost host costs at most {most}" if self._are_kept_by_all and not self._commits else ""
+        costs = f": a lost host costs at most {count(rhythm.every + rhythm.lag, 'step')}" if not self._commits else ""
         sent = f" and {size(_most_sent(shipped))} for another host" if shipped else ""
         return [
             cmd.Noted(

@@ -17,7 +17,7 @@ class ToldState:
     generation: int
     step: int
     members: tuple[int, ...]
-    """By rank."""
+    """That have a part of it, by rank."""
     rows: dict[int, Sequence[Sequence[Any]]] = field(default_factory=dict)
     facts: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     cost_s: float = 0.0
@@ -26,7 +26,7 @@ class ToldState:
     @property
     def is_whole(self) -> bool:
         """Whether all members have told what they hold of it."""
-        return set(self.rows) == set(self.members)
+        return set(self.rows) >= set(self.members)
 
     @property
     def holdings(self) -> tuple[Holding, ...]:
@@ -52,7 +52,7 @@ class StateLedger:
 
         Args:
             label: generation and steps done.
-            members: of that generation.
+            members: of that generation, that have a part of it.
             number: of the member.
             told: its rows, None where they are those of its last state, facts, and what a snapshot has cost.
         """
