@@ -137,7 +137,8 @@ def fixed_costs(facts: MeasuredFacts) -> list[Finding]:
 
 def memory(facts: MeasuredFacts) -> Finding | None:
     """Return a finding where a node is nearly out of memory, of the fullest one. It costs no time as yet."""
-    used = node_resident_bytes(facts.trace)
+    there = {node.name for node in facts.cluster.nodes}  # who has gone since is of no use to anybody
+    used = {name: peak for name, peak in node_resident_bytes(facts.trace).items() if name in there}
     limits = {name: facts.cluster.node(name).memory_bytes for name in used}
     name = max(used, key=lambda name: used[name] / max(1, limits[name]), default=None)
     if name is None or used[name] <= _ALMOST_FULL * limits[name]:
