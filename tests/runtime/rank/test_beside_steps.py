@@ -64,3 +64,13 @@ def test_a_shadow_that_is_given_up_late_does_not_end_the_probe_of_the_next_newco
     assert not lost
     done.set()
     beside.end()
+
+
+def test_a_rank_that_cannot_copy_its_part_trains_on(world, monkeypatch):
+    def lack_memory(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(beside_steps, "Lending", lack_memory)
+    world.lend()
+    (told,) = world.told
+    assert (told["is"], told["failed"]) == ("lent", "MemoryError")

@@ -126,8 +126,9 @@ class Shadowing:
             self._lending, self._borrower = Lending(transport, replica, *place, failed), order["members"][0]
             told |= self._lending.told
             told["failed"] = told["facts"][UNKEPT]
-        except NfoldError as error:
-            told["failed"] = str(error)
+        except Exception as error:  # torch's, where memory is short, too: it costs the newcomer alone
+            self.end()
+            told["failed"] = str(error) or type(error).__name__
         self._tell("lent", order["ticket"], **told)
 
     def await_order(self, rank: Rank) -> None:
@@ -142,20 +143,21 @@ class Shadowing:
             return
         replica = self._rank.replica
         assert isinstance(replica, Replica), "it may follow"
-        reductions = tuple(codec.decode(Reduction, each) for each in order["reductions"])
-        to_follow = ToFollow(
-            label=tuple(order["state"]),
-            header=header,
-            lent=tuple(replica.sums_of(rank, reductions) for rank in order["ranks"]),
-            bytes_per_s=order["bytes_per_s"],
-            most_bytes=order["most_bytes"],
-        )
         try:
+            reductions = tuple(codec.decode(Reduction, each) for each in order["reductions"])
+            to_follow = ToFollow(
+                label=tuple(order["state"]),
+                header=header,
+                lent=tuple(replica.sums_of(rank, reductions) for rank in order["ranks"]),
+                bytes_per_s=order["bytes_per_s"],
+                most_bytes=order["most_bytes"],
+            )
             transport = self._transport = self._wiring.connections.beside(order["generation"], order["members"])
             reading = StateReading(transport, None, list(map(Source.from_row, order["sources"])))
             self._shadow = Shadow(transport, replica, reading, to_follow, tell)
-        except NfoldError as error:
-            tell(None, str(error))
+        except Exception as error:  # it joins as others do
+            self.abandon()
+            tell(None, str(error) or type(error).__name__)
 
     def settle(self, members: Collection[int]) -> None:
         """Come to an end before a generation begins: the shadow is given what it lacks, and keeps its model.

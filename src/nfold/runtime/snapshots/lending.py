@@ -155,7 +155,7 @@ class Lending:
             is_first, self._is_over = not self._is_over, True
             self._changed.notify_all()
         if is_first:
-            self._tell_failure(str(error))
+            self._tell_failure(str(error) or type(error).__name__)
         return is_first
 
 

@@ -113,7 +113,7 @@ class Shadow:
             self._changed.notify_all()
         self._exchange.fail(TransportError(str(error)))
         if is_first:
-            self._tell(None, str(error))
+            self._tell(None, str(error) or type(error).__name__)
 
     # Listening
 

@@ -73,6 +73,8 @@ def test_no_other_newcomer_is_measured_while_one_follows(job):
         (0, "lent", lent(0) | {"failed": "its link is too slow"}),
         (1, "lent", lent(1, step=2)),
         (2, "followed", {"ticket": TICKET, "step": None, "failed": "it is too slow"}),
+        (2, "followed", {"ticket": TICKET, "step": None, "failed": ""}),
+        (0, "lent", {"ticket": TICKET, "failed": ""}),
     ],
 )
 def test_a_shadow_that_cannot_follow_builds_again_and_joins_as_others_do(job, told):

@@ -136,7 +136,8 @@ class Shadow:
         """Take in what a rank has lent, or how far the newcomer is; return the order that follows."""
         if message["ticket"] != self._beside:
             return []  # of another one
-        self.failure = self.failure or message["failed"]
+        unexplained = "it does not say why" if message.get("step") is None else ""
+        self.failure = self.failure or message["failed"] or unexplained
         if self.failure:
             return []
         if message["is"] == "followed":
