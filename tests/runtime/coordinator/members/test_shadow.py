@@ -14,7 +14,7 @@ from nfold.runtime.checkpoint.state_file import StateHeader
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.members import lookahead
-from nfold.runtime.coordinator.members.shadow import following_rate
+from nfold.runtime.coordinator.members.shadow import following_rate, longest_follow_s
 
 CHUNKED = READY | {"chunks": 4}
 TICKET = 1
@@ -86,6 +86,25 @@ def test_a_shadow_that_cannot_follow_builds_again_and_joins_as_others_do(job, to
     assert not warm.message["follows"]
     assert followed(job, 1) == [], "it is of the one before"
     assert orders(job.say(2, "warmed", number=warm.message["number"])) == ["01 hold"]
+
+
+def test_a_shadow_that_never_comes_near_is_given_up(job):
+    job.handle(ev.ClockTick(0.0, {}))
+    job.say(0, "lent", **lent(0))
+    job.handle(ev.ClockTick(1000.0, {}))
+    assert orders(job.say(1, "lent", **lent(1))) == ["2 follow"], "nobody waits for it before that"
+    assert job.handle(ev.ClockTick(1001.0, {})) == []
+    followed(job, -1)
+    assert job.handle(ev.ClockTick(1090.0, {})) == []
+    noted, stop, warm = job.handle(ev.ClockTick(1091.0, {}))
+    assert "there follows no more: after 90" in noted.text
+    assert (orders([stop, warm]), stop.message["members"]) == (["01 lend", "2 warm"], [])
+
+
+def test_a_newcomer_may_follow_for_three_times_as_long_as_its_link_may_take_for_the_state():
+    link = Channel(latency_s=0.0, bandwidth_bytes_per_s=GRAPH.parameter_bytes / 50, origin="measured")
+    node = replace(cluster().nodes[0], uplink=link, downlink=None)
+    assert longest_follow_s(planned(2), node) == pytest.approx(3 * 100)
 
 
 def test_ranks_lend_no_more_to_a_shadow_that_is_gone_and_train_on(job):

@@ -125,4 +125,5 @@ class GenerationEnd:
         waiting = [*self._membership.newcomers, *self._membership.leavers]
         self._replanning.give_up()
         self._membership.fix(NOT_KEPT)
-        return [cmd.Noted(f"note: member {number} waits until the end: {NOT_KEPT}") for number in waiting]
+        ended = [] if self._lookahead is None else self._lookahead.advance()
+        return [*ended, *(cmd.Noted(f"note: member {number} waits until the end: {NOT_KEPT}") for number in waiting)]
