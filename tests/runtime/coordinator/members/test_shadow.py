@@ -1,20 +1,24 @@
 """A newcomer that follows as a shadow while others train, order by order, and when that is worth its bytes."""
 
 from dataclasses import replace
+from itertools import product
 from math import inf
 from typing import Any
 
 import pytest
-from coordinated import READY, Job, held, message, orders
+from coordinated import FOUND, READY, Job, held, message, orders
 from pretended import GRAPH, a_plan, cluster, profile_of
 
+from nfold.core import codec
 from nfold.core.cluster import Channel, Cluster
 from nfold.core.job import JobSettings, Known
+from nfold.core.trace import ReductionParts
 from nfold.runtime.checkpoint.state_file import StateHeader
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.members import lookahead
 from nfold.runtime.coordinator.members.shadow import following_rate, longest_follow_s
+from nfold.runtime.measuring.slowness import NUM_STEPS
 
 CHUNKED = READY | {"chunks": 4}
 TICKET = 1
@@ -22,14 +26,26 @@ TICKET = 1
 
 
 @pytest.fixture
-def job(monkeypatch) -> Job:
-    """Two that train, and a third that has built and is to follow."""
+def trained(monkeypatch) -> Job:
+    """Two that train."""
     monkeypatch.setattr(lookahead, "following_rate", lambda *_: inf)
-    job = Job(JobSettings(workers=2, strategy="ring", checkpoint_every=100), ready=CHUNKED)
+    job = Job(JobSettings(workers=2, strategy="ring", steps=100, checkpoint_every=100), ready=CHUNKED)
     job.until_training()
+    return job
+
+
+def let_come(job: Job) -> list[cmd.Command]:
+    """A third comes; return what follows once it has built."""
     job.say(2, "hello", host="there", pid=77)
     job.say(2, "ready", **CHUNKED)
-    (*_, noted, lend) = job.look_ahead(job.say(2, "listening", address=["10.0.0.9", 5002]))
+    return job.look_ahead(job.say(2, "listening", address=["10.0.0.9", 5002]))
+
+
+@pytest.fixture
+def job(trained) -> Job:
+    """Two that train, and a third that has built and is to follow."""
+    job = trained
+    (*_, noted, lend) = let_come(job)
     assert noted.text == "there follows as a shadow: it reads the state beside the steps"
     assert orders([lend]) == ["01 lend"]
     assert lend.message["members"] == [2, 0, 1]
@@ -86,6 +102,16 @@ def test_a_shadow_that_cannot_follow_builds_again_and_joins_as_others_do(job, to
     assert not warm.message["follows"]
     assert followed(job, 1) == [], "it is of the one before"
     assert orders(job.say(2, "warmed", number=warm.message["number"])) == ["01 hold"]
+
+
+def test_nobody_begins_to_follow_while_links_are_probed_again(trained):
+    for step, rank in product(range(NUM_STEPS), (0, 1)):
+        late = ReductionParts(step=step, rank=rank, reduction="b0", queue_s=0.0, duration_s=900.0, sent_bytes=8)
+        told = trained.steps(rank, step, reductions=[late.to_row()])
+    assert "0 probe" in orders(told)
+    assert not any("lend" in each for each in orders(let_come(trained)))
+    trained.say(1, "probed", found=None)
+    assert "01 lend" in orders(trained.say(0, "probed", found=codec.encode(FOUND)))
 
 
 def test_a_shadow_that_never_comes_near_is_given_up(job):

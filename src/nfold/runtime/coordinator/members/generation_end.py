@@ -1,6 +1,6 @@
 """Why a generation ends before the run does: another plan pays, or members come and go. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from nfold.core.job import Known
 from nfold.core.members import SpeedShift, Turnover
@@ -107,6 +107,13 @@ class GenerationEnd:
             self._lookahead.reach(done.step + 1, max(part.step_s for part in done.parts))
             return self._lookahead.has_shadow
         return False
+
+    def see_probes(self, are_open: bool) -> Sequence[cmd.Command]:
+        """Take in whether links are probed again: nobody begins to follow meanwhile, which would slow them down."""
+        if self._lookahead is None or self._lookahead.are_links_probed == are_open:
+            return []
+        self._lookahead.are_links_probed = are_open
+        return self._lookahead.advance()
 
     def hear(self, event: ev.Received, num_left: int) -> list[cmd.Command]:
         """Take in what a rank says of its speed; see `Replanning.hear`."""

@@ -44,11 +44,12 @@ class Lookahead:
     Attributes:
         is_stranded: whether ranks have no plan, and wait for others to have one with.
         has_no_room: whether those who stay are to have no plan, and can wait for others.
+        are_links_probed: whether ranks probe theirs again, so that nobody is to begin to follow.
     """
 
     def __init__(self, settings: JobSettings, membership: Membership, admission: Admission) -> None:
         self._settings, self._membership, self._admission = settings, membership, admission
-        self.is_stranded = self.has_no_room = False
+        self.is_stranded = self.has_no_room = self.are_links_probed = False
         self._known: Known | None = None
         self._ready: Ready = {}
         self._nodes: dict[str, Node] = {}
@@ -81,7 +82,7 @@ class Lookahead:
             ready: what ranks told of the program.
             is_stranded: whether ranks have no plan.
         """
-        self.is_stranded = is_stranded
+        self.is_stranded, self.are_links_probed = is_stranded, False
         self._steps_s.clear()
         self._known, self._ready = known, {**ready, "chunks": plan_of(known).chunks}  # the result depends on them
         self._note(known.cluster.nodes)
@@ -149,7 +150,7 @@ class Lookahead:
         self.has_no_room &= self._membership.others_can_come
         if self._known is None or not self._is_wanted or self.has_no_room:
             return commands
-        commands += [*self._measure(self._known), *self._follow()]
+        commands += [*self._measure(self._known), *([] if self.are_links_probed else self._follow())]
         if self._planned is None:
             commands += self._ask(self._known)
         return commands
