@@ -20,7 +20,7 @@ import torch
 
 from nfold.core.tasks import Elements
 from nfold.core.text.units import size
-from nfold.errors import NfoldError, PeerLost, RunError, TransportError
+from nfold.errors import PeerLost, RunError, TransportError
 from nfold.runtime.checkpoint.checkpoint_format import StatePart
 from nfold.runtime.parameters.buffers import as_bytes
 from nfold.runtime.snapshots.state_giving import StateGiver
@@ -124,7 +124,7 @@ class Lending:
             act(value)
         except Exception as error:
             if self._fail(error):
-                with contextlib.suppress(NfoldError):  # this process leaves
+                with contextlib.suppress(Exception):  # this process leaves
                     self._send_step(GIVEN_UP)
 
     def _send(self, index: int) -> None:
@@ -143,7 +143,7 @@ class Lending:
         tag = sums_tag(self._count, len(self._sums), index)
         try:
             self._transport.send(SHADOW, tag, data, partial(self._sent, len(data)))
-        except NfoldError:
+        except Exception:
             self._sent(len(data))
             raise
 
