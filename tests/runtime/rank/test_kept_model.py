@@ -307,6 +307,7 @@ def until_followed(run: Elastic, followed: Followed) -> None:
     run.train(2)
     run.session.request()
     while not followed.steps:
+        assert not any("follows no more" in note for note in run.told.notes)
         run.train(1)
 
 
@@ -367,9 +368,9 @@ def test_a_loss_while_somebody_follows_costs_no_step(tmp_path, trained, followed
 
 def test_a_run_keeps_its_state_and_ends_while_somebody_follows(tmp_path, followed):
     followed.are_held = True
-    run = Elastic(rich(), tmp_path / "run", may_lose=True, steps=14, checkpoint_every=5)
+    run = Elastic(rich(), tmp_path / "run", may_lose=True, steps=60, checkpoint_every=20)
     until_followed(run, followed)
     weights = run.to_the_end().state_dict()
-    assert run.step == 14
+    assert run.step == 60
     assert len(run.told.plans) == 1, "nobody has joined"
-    assert difference(weights, one_device(14)[0]) <= 1e-9
+    assert difference(weights, one_device(60)[0]) <= 1e-9

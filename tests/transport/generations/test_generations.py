@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nfold.errors import InternalError, PeerLost
+from nfold.errors import InternalError, PeerLost, TransportError
 from nfold.hosts.managers.mpi.mpi_start import started_together
 from nfold.transport.implementations.in_memory import MemoryNetwork
 from nfold.transport.links.inbox import Inbox
@@ -130,6 +130,18 @@ def test_what_waits_beside_a_generation_hears_of_losses_and_of_its_end(connect: 
     assert "rank 1 lost rank 0" in str(told[1])
     world.members[0].end_beside()
     assert len(told) == 2, "only the first loss counts"
+
+
+def test_what_is_beside_a_generation_ends_nothing_later(connect: Connect) -> None:
+    world, told = connect(3), list[Any]()
+    before, now = (world.members[0].beside(number, (2, 0)) for number in (1, 2))
+    now.on_failure(told.append)
+    world.members[0].end_beside(before)
+    with pytest.raises(TransportError, match="2 has begun beside"):
+        world.members[0].beside(1, (2, 0))
+    assert not told
+    world.members[0].end_beside(now)
+    assert [error.peer for error in told] == [0]
 
 
 def test_a_transport_of_an_earlier_generation_does_nothing(connect: Connect) -> None:

@@ -163,6 +163,7 @@ class Training:
                 for done in news:
                     if isinstance(done, cmd.StepDone) and may_probe:
                         commands += reprobing.look(done)
+                commands += generation_end.see_probes(reprobing.is_open)
                 self._postmortem.reached(progress.done)
         if generation_end.is_due and granted < total and not self._interrupted:
             kept = yield from self._keep_state(ranks, progress, generation_end, commands)

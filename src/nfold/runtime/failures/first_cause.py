@@ -17,6 +17,7 @@ _DOING = {
     "reside": "while it made room for samples",
     "move": "while samples moved",
     "profile": "while it measured the program",
+    "lend": "while it lent its state to a newcomer",
     "listen": "while it connected to the other ranks",
     "connect": "while it connected to the other ranks",
     "probe": "while it probed the network",

@@ -26,6 +26,8 @@ from nfold.runtime.step.replica import Replica
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from nfold.transport.generations.generation_transport import GenerationTransport
+
 
 NOT_ALONE = "more than updates may change its model"
 
@@ -36,6 +38,8 @@ class BesideSteps:
     def __init__(self, channel: ControlChannel, wiring: Wiring, tools: Tools) -> None:
         self._channel, self._wiring, self._tools = channel, wiring, tools
         self._stop, self._thread = threading.Event(), threading.Thread()
+        self._transport: GenerationTransport | None = None
+        """Of the last probe."""
         self._orders: dict[str, Callable[[Message, threading.Event], Message]] = {
             "meet": self._meet,
             "probe": self._probe,
@@ -57,8 +61,9 @@ class BesideSteps:
     def end(self) -> None:
         """End what is under way, and wait until it has ended: a generation begins."""
         self._stop.set()
+        if self._transport is not None:
+            self._wiring.connections.end_beside(self._transport)
         if self._thread.ident is not None:
-            self._wiring.connections.end_beside()
             self._thread.join()
 
     def _do(self, order: Message, stop: threading.Event, before: threading.Thread) -> None:
@@ -80,13 +85,13 @@ class BesideSteps:
 
     def _probe(self, order: Message, stop: threading.Event) -> Message:
         connections, measures = self._wiring.connections, order["measures"]
-        transport = connections.beside(order["generation"], order["members"])
+        transport = self._transport = connections.beside(order["generation"], order["members"])
         try:
             if stop.is_set():
                 return {}
             found = self._tools.probe(transport, int(measures), measures=measures, patience_s=order["patience_s"])
         finally:
-            connections.end_beside()
+            connections.end_beside(transport)
         return {"found": codec.encode(found) if found else None}
 
 
@@ -101,6 +106,8 @@ class Shadowing:
         self._rank: Rank | None = None
         """Of a newcomer, which is built and not connected."""
         self._shadow: Shadow | None = None
+        self._transport: GenerationTransport | None = None
+        """Between the newcomer and those who lend."""
 
     def lend(self, rank: Rank, order: Message) -> None:
         """Begin to give a newcomer the state of this step and the sums of those that follow; or end that."""
@@ -113,14 +120,15 @@ class Shadowing:
             self._tell("lent", order["ticket"], **told | {"failed": NOT_ALONE})
             return
         try:
-            transport = self._wiring.connections.beside(order["generation"], order["members"])
+            transport = self._transport = self._wiring.connections.beside(order["generation"], order["members"])
             place = ((rank.transport.number, step), self._process.member)
             failed = partial(self._tell_lost, order["ticket"])
             self._lending, self._borrower = Lending(transport, replica, *place, failed), order["members"][0]
             told |= self._lending.told
             told["failed"] = told["facts"][UNKEPT]
-        except NfoldError as error:
-            told["failed"] = str(error)
+        except Exception as error:  # torch's, where memory is short, too: it costs the newcomer alone
+            self.end()
+            told["failed"] = str(error) or type(error).__name__
         self._tell("lent", order["ticket"], **told)
 
     def await_order(self, rank: Rank) -> None:
@@ -135,20 +143,21 @@ class Shadowing:
             return
         replica = self._rank.replica
         assert isinstance(replica, Replica), "it may follow"
-        reductions = tuple(codec.decode(Reduction, each) for each in order["reductions"])
-        to_follow = ToFollow(
-            label=tuple(order["state"]),
-            header=header,
-            lent=tuple(replica.sums_of(rank, reductions) for rank in order["ranks"]),
-            bytes_per_s=order["bytes_per_s"],
-            most_bytes=order["most_bytes"],
-        )
         try:
-            transport = self._wiring.connections.beside(order["generation"], order["members"])
+            reductions = tuple(codec.decode(Reduction, each) for each in order["reductions"])
+            to_follow = ToFollow(
+                label=tuple(order["state"]),
+                header=header,
+                lent=tuple(replica.sums_of(rank, reductions) for rank in order["ranks"]),
+                bytes_per_s=order["bytes_per_s"],
+                most_bytes=order["most_bytes"],
+            )
+            transport = self._transport = self._wiring.connections.beside(order["generation"], order["members"])
             reading = StateReading(transport, None, list(map(Source.from_row, order["sources"])))
             self._shadow = Shadow(transport, replica, reading, to_follow, tell)
-        except NfoldError as error:
-            tell(None, str(error))
+        except Exception as error:  # it joins as others do
+            self.abandon()
+            tell(None, str(error) or type(error).__name__)
 
     def settle(self, members: Collection[int]) -> None:
         """Come to an end before a generation begins: the shadow is given what it lacks, and keeps its model.
@@ -167,8 +176,8 @@ class Shadowing:
 
     def abandon(self) -> None:
         """Let all that waits for others fail; from any thread."""
-        if self._lending is not None or self._shadow is not None:
-            self._wiring.connections.end_beside()
+        if (transport := self._transport) is not None:
+            self._wiring.connections.end_beside(transport)
 
     def end(self) -> None:
         """Give nothing more, and follow nobody any more."""
@@ -179,7 +188,7 @@ class Shadowing:
             self._shadow.finish()
         if self._rank is not None:
             self._rank.close()
-        self._lending = self._shadow = self._rank = None
+        self._lending = self._shadow = self._rank = self._transport = None
 
     def _tell_lost(self, ticket: Any, why: str) -> None:
         self._tell("lent", ticket, failed=why)

@@ -57,7 +57,7 @@ class Process:
     kept_model: KeptModel = field(default_factory=KeptModel)
     """Its model, while no generation trains it."""
     followed_bytes: int = 0
-    """State and sums that it was given as a shadow, for the generation that follows."""
+    """Of the state that it was given as a shadow, for the generation that follows."""
 
     @property
     def the_program(self) -> Program:

@@ -20,7 +20,7 @@ import torch
 
 from nfold.core.tasks import Elements
 from nfold.core.text.units import size
-from nfold.errors import RunError, TransportError
+from nfold.errors import PeerLost, RunError, TransportError
 from nfold.runtime.checkpoint.checkpoint_format import StatePart
 from nfold.runtime.parameters.buffers import as_bytes
 from nfold.runtime.snapshots.state_giving import StateGiver
@@ -80,24 +80,27 @@ class Lending:
         self._most_bytes = _TIMES_STATE * state_bytes + step_bytes
         self._count = self._unsent_bytes = self._num_unsent = 0
         self._changed = threading.Condition()
-        self._is_over = False
+        self._is_over = self._is_lost = False
+        self._giver = StateGiver(transport, held, (SHADOW,))
         transport.on_failure_too(self._lose)
-        StateGiver(transport, held, (SHADOW,))
         replica.tell_sums(self._summed, self._committed)
 
     def finish(self) -> None:
-        """Say that no more steps follow, and wait until the shadow was sent everything, or there is none any more."""
+        """Say that no more steps follow, and wait until the shadow was sent everything, or there is none any more.
+
+        It is sent that it is given up, too: else it would wait for more.
+        """
         self._guarded(self._send_step, NO_MORE)
         with self._changed:
-            self._changed.wait_for(lambda: self._is_over or not self._num_unsent)
+            self._changed.wait_for(lambda: self._is_lost or not self._num_unsent)
         self.end()
 
     def end(self) -> None:
         """Give nothing more."""
         self._replica.tell_sums(None, None)
+        self._giver.end()
         with self._changed:
             self._is_over = True
-            self._changed.notify_all()
 
     def _summed(self, elements: Elements) -> None:
         if (elements.name, elements.start) in self._indices:
@@ -121,7 +124,7 @@ class Lending:
             act(value)
         except Exception as error:
             if self._fail(error):
-                with contextlib.suppress(TransportError):  # it is lost, or this process leaves
+                with contextlib.suppress(Exception):  # this process leaves
                     self._send_step(GIVEN_UP)
 
     def _send(self, index: int) -> None:
@@ -138,7 +141,11 @@ class Lending:
             self._num_unsent += 1
             self._unsent_bytes += len(data)
         tag = sums_tag(self._count, len(self._sums), index)
-        self._transport.send(SHADOW, tag, data, partial(self._sent, len(data)))
+        try:
+            self._transport.send(SHADOW, tag, data, partial(self._sent, len(data)))
+        except Exception:
+            self._sent(len(data))
+            raise
 
     def _sent(self, num_bytes: int) -> None:
         with self._changed:
@@ -147,15 +154,21 @@ class Lending:
             self._changed.notify_all()
 
     def _lose(self, error: TransportError) -> None:
+        """Give up a shadow that is lost. Of others it hears itself: here nothing is said to them."""
+        if isinstance(error, PeerLost) and error.peer != SHADOW:
+            return
+        with self._changed:
+            self._is_lost = True
+            self._changed.notify_all()
         self._fail(error)
 
     def _fail(self, error: Exception) -> bool:
         """Give nothing more, and tell it; return whether that is new: several threads may fail at once."""
         with self._changed:
             is_first, self._is_over = not self._is_over, True
-            self._changed.notify_all()
+        self._giver.end()
         if is_first:
-            self._tell_failure(str(error))
+            self._tell_failure(str(error) or type(error).__name__)
         return is_first
 
 

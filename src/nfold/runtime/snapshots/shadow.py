@@ -71,7 +71,6 @@ class Shadow:
         tell: called with the steps done each time that nothing is left to play; None, why it has failed.
         """
         self.label: Label | None = None
-        self._sums_bytes = 0
         self._exchange = Exchange(transport, transport.on_failure_too)
         self._replica, self._reading, self._to_follow, self._tell = replica, reading, to_follow, tell
         self._pacer, self._num_threads = Pacer(to_follow.bytes_per_s), torch.get_num_threads()
@@ -96,8 +95,8 @@ class Shadow:
 
     @property
     def received_bytes(self) -> int:
-        """State and sums that it was given."""
-        return self._sums_bytes + self._reading.received_bytes
+        """Of the state that it was given."""
+        return self._reading.received_bytes
 
     def _guarded(self, act: Callable[[], None]) -> None:
         try:
@@ -113,7 +112,7 @@ class Shadow:
             self._changed.notify_all()
         self._exchange.fail(TransportError(str(error)))
         if is_first:
-            self._tell(None, str(error))
+            self._tell(None, str(error) or type(error).__name__)
 
     # Listening
 
@@ -164,11 +163,9 @@ class Shadow:
         return True
 
     def _put(self, sums: Sums) -> None:
-        num_bytes = _size(sums)
         with self._changed:
             self._waiting.append(sums)
-            self._waiting_bytes += num_bytes
-            self._sums_bytes += num_bytes
+            self._waiting_bytes += _size(sums)
             self._changed.notify_all()
         if self._waiting_bytes > self._to_follow.most_bytes:
             raise RunError(f"it is too slow: sums of {size(self._waiting_bytes)} wait to be played")

@@ -31,9 +31,14 @@ class StateGiver:
     """Answers those who read from this rank, until they have all that they need."""
 
     def __init__(self, transport: Transport, state: HeldState, readers: Iterable[int]) -> None:
-        self._transport, self._state = transport, state
+        self._transport = transport
+        self._state: HeldState | None = state
         for peer in readers:
             self._listen(peer, 0)
+
+    def end(self) -> None:
+        """Answer nobody any more, and let go of the state: questions that are waited for keep this."""
+        self._state = None
 
     def _listen(self, peer: int, count: int) -> None:
         asked = bytearray(REQUEST.size)
@@ -41,10 +46,11 @@ class StateGiver:
         self._transport.receive(peer, question_tag(count), memoryview(asked), answer)
 
     def _answer(self, peer: int, count: int, asked: bytearray) -> None:
-        if asked == NO_MORE:
+        state = self._state
+        if asked == NO_MORE or state is None:
             return
         member, index, start, stop = REQUEST.unpack(asked)
-        data = self._state.read((member, index), start, stop)
+        data = state.read((member, index), start, stop)
         self._listen(peer, count + 1)
         self._transport.send(peer, question_tag(count) + 1, data, _nothing)
 

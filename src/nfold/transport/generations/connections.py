@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from nfold.errors import InternalError
+from nfold.errors import InternalError, TransportError
 from nfold.transport.generations.generation_transport import GenerationTransport
 from nfold.transport.protocol import Way
 from nfold.transport.tags import MOST_GENERATIONS
@@ -103,23 +103,30 @@ class Connections(abc.ABC, Generic[AnyWay]):
 
         Raises:
             InternalError: the number is no later, or no way leads to one of the members.
+            TransportError: something later has begun beside the generation.
         """
-        self.end_beside()
         begun, ranks = self._transport(number, members)
         with self._lock:
+            before = self._beside
+            if before is not None and before[0].number > number:
+                raise TransportError(f"{number} is over: {before[0].number} has begun beside the generation")
             self._beside = begun, ranks
+        _end(before)
         self._tell_lost(begun, ranks)
         return begun
 
-    def end_beside(self) -> None:
-        """Let what waits for a peer beside the generation under way fail, and end that."""
+    def end_beside(self, only: GenerationTransport | None = None) -> None:
+        """Let what waits for a peer beside the generation under way fail, and end that.
+
+        Args:
+            only: end nothing else, which somebody else may have begun meanwhile; None: end whatever there is.
+        """
         with self._lock:
-            beside, self._beside = self._beside, None
-        if beside is not None:
-            transport, ranks = beside
-            for rank in set(ranks.values()) - {transport.rank}:
-                transport.lose(rank, "it is over")
-            transport.end()
+            beside = self._beside
+            if beside is None or only not in (None, beside[0]):
+                return
+            self._beside = None
+        _end(beside)
 
     def _transport(self, number: int, members: Sequence[int]) -> tuple[GenerationTransport, dict[int, int]]:
         self._check(number, members)
@@ -170,3 +177,11 @@ class Connections(abc.ABC, Generic[AnyWay]):
         """Report nothing more: this process leaves."""
         if self._current is not None:
             self._current.silence()
+
+
+def _end(beside: tuple[GenerationTransport, dict[int, int]] | None) -> None:
+    if beside is not None:
+        transport, ranks = beside
+        for rank in set(ranks.values()) - {transport.rank}:
+            transport.lose(rank, "it is over")
+        transport.end()

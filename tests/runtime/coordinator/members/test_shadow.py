@@ -1,20 +1,24 @@
 """A newcomer that follows as a shadow while others train, order by order, and when that is worth its bytes."""
 
 from dataclasses import replace
+from itertools import product
 from math import inf
 from typing import Any
 
 import pytest
-from coordinated import READY, Job, held, message, orders
+from coordinated import FOUND, READY, Job, held, message, orders
 from pretended import GRAPH, a_plan, cluster, profile_of
 
+from nfold.core import codec
 from nfold.core.cluster import Channel, Cluster
 from nfold.core.job import JobSettings, Known
+from nfold.core.trace import ReductionParts
 from nfold.runtime.checkpoint.state_file import StateHeader
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.members import lookahead
-from nfold.runtime.coordinator.members.shadow import following_rate
+from nfold.runtime.coordinator.members.shadow import following_rate, longest_follow_s
+from nfold.runtime.measuring.slowness import NUM_STEPS
 
 CHUNKED = READY | {"chunks": 4}
 TICKET = 1
@@ -22,14 +26,26 @@ TICKET = 1
 
 
 @pytest.fixture
-def job(monkeypatch) -> Job:
-    """Two that train, and a third that has built and is to follow."""
+def trained(monkeypatch) -> Job:
+    """Two that train."""
     monkeypatch.setattr(lookahead, "following_rate", lambda *_: inf)
-    job = Job(JobSettings(workers=2, strategy="ring", checkpoint_every=100), ready=CHUNKED)
+    job = Job(JobSettings(workers=2, strategy="ring", steps=100, checkpoint_every=100), ready=CHUNKED)
     job.until_training()
+    return job
+
+
+def let_come(job: Job) -> list[cmd.Command]:
+    """A third comes; return what follows once it has built."""
     job.say(2, "hello", host="there", pid=77)
     job.say(2, "ready", **CHUNKED)
-    (*_, noted, lend) = job.look_ahead(job.say(2, "listening", address=["10.0.0.9", 5002]))
+    return job.look_ahead(job.say(2, "listening", address=["10.0.0.9", 5002]))
+
+
+@pytest.fixture
+def job(trained) -> Job:
+    """Two that train, and a third that has built and is to follow."""
+    job = trained
+    (*_, noted, lend) = let_come(job)
     assert noted.text == "there follows as a shadow: it reads the state beside the steps"
     assert orders([lend]) == ["01 lend"]
     assert lend.message["members"] == [2, 0, 1]
@@ -73,6 +89,8 @@ def test_no_other_newcomer_is_measured_while_one_follows(job):
         (0, "lent", lent(0) | {"failed": "its link is too slow"}),
         (1, "lent", lent(1, step=2)),
         (2, "followed", {"ticket": TICKET, "step": None, "failed": "it is too slow"}),
+        (2, "followed", {"ticket": TICKET, "step": None, "failed": ""}),
+        (0, "lent", {"ticket": TICKET, "failed": ""}),
     ],
 )
 def test_a_shadow_that_cannot_follow_builds_again_and_joins_as_others_do(job, told):
@@ -84,6 +102,35 @@ def test_a_shadow_that_cannot_follow_builds_again_and_joins_as_others_do(job, to
     assert not warm.message["follows"]
     assert followed(job, 1) == [], "it is of the one before"
     assert orders(job.say(2, "warmed", number=warm.message["number"])) == ["01 hold"]
+
+
+def test_nobody_begins_to_follow_while_links_are_probed_again(trained):
+    for step, rank in product(range(NUM_STEPS), (0, 1)):
+        late = ReductionParts(step=step, rank=rank, reduction="b0", queue_s=0.0, duration_s=900.0, sent_bytes=8)
+        told = trained.steps(rank, step, reductions=[late.to_row()])
+    assert "0 probe" in orders(told)
+    assert not any("lend" in each for each in orders(let_come(trained)))
+    trained.say(1, "probed", found=None)
+    assert "01 lend" in orders(trained.say(0, "probed", found=codec.encode(FOUND)))
+
+
+def test_a_shadow_that_never_comes_near_is_given_up(job):
+    job.handle(ev.ClockTick(0.0, {}))
+    job.say(0, "lent", **lent(0))
+    job.handle(ev.ClockTick(1000.0, {}))
+    assert orders(job.say(1, "lent", **lent(1))) == ["2 follow"], "nobody waits for it before that"
+    assert job.handle(ev.ClockTick(1001.0, {})) == []
+    followed(job, -1)
+    assert job.handle(ev.ClockTick(1090.0, {})) == []
+    noted, stop, warm = job.handle(ev.ClockTick(1091.0, {}))
+    assert "there follows no more: after 90" in noted.text
+    assert (orders([stop, warm]), stop.message["members"]) == (["01 lend", "2 warm"], [])
+
+
+def test_a_newcomer_may_follow_for_three_times_as_long_as_its_link_may_take_for_the_state():
+    link = Channel(latency_s=0.0, bandwidth_bytes_per_s=GRAPH.parameter_bytes / 50, origin="measured")
+    node = replace(cluster().nodes[0], uplink=link, downlink=None)
+    assert longest_follow_s(planned(2), node) == pytest.approx(3 * 100)
 
 
 def test_ranks_lend_no_more_to_a_shadow_that_is_gone_and_train_on(job):

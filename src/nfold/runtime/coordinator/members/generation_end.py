@@ -1,6 +1,6 @@
 """Why a generation ends before the run does: another plan pays, or members come and go. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from nfold.core.job import Known
 from nfold.core.members import SpeedShift, Turnover
@@ -108,6 +108,13 @@ class GenerationEnd:
             return self._lookahead.has_shadow
         return False
 
+    def see_probes(self, are_open: bool) -> Sequence[cmd.Command]:
+        """Take in whether links are probed again: nobody begins to follow meanwhile, which would slow them down."""
+        if self._lookahead is None or self._lookahead.are_links_probed == are_open:
+            return []
+        self._lookahead.are_links_probed = are_open
+        return self._lookahead.advance()
+
     def hear(self, event: ev.Received, num_left: int) -> list[cmd.Command]:
         """Take in what a rank says of its speed; see `Replanning.hear`."""
         return self._foreseen(self._replanning.hear(event, num_left))
@@ -125,4 +132,5 @@ class GenerationEnd:
         waiting = [*self._membership.newcomers, *self._membership.leavers]
         self._replanning.give_up()
         self._membership.fix(NOT_KEPT)
-        return [cmd.Noted(f"note: member {number} waits until the end: {NOT_KEPT}") for number in waiting]
+        ended = [] if self._lookahead is None else self._lookahead.advance()
+        return [*ended, *(cmd.Noted(f"note: member {number} waits until the end: {NOT_KEPT}") for number in waiting)]

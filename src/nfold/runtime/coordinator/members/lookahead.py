@@ -26,7 +26,7 @@ from nfold.runtime.coordinator.job_planning import Ready
 from nfold.runtime.coordinator.members.admission import Admission
 from nfold.runtime.coordinator.members.membership import Decision, Membership
 from nfold.runtime.coordinator.members.newcomer_measuring import NewcomerMeasuring
-from nfold.runtime.coordinator.members.shadow import Shadow, following_rate
+from nfold.runtime.coordinator.members.shadow import Shadow, following_rate, longest_follow_s
 from nfold.runtime.coordinator.replanning import plan_of
 from nfold.runtime.measuring.declared_nodes import as_if_measured
 
@@ -44,11 +44,12 @@ class Lookahead:
     Attributes:
         is_stranded: whether ranks have no plan, and wait for others to have one with.
         has_no_room: whether those who stay are to have no plan, and can wait for others.
+        are_links_probed: whether ranks probe theirs again, so that nobody is to begin to follow.
     """
 
     def __init__(self, settings: JobSettings, membership: Membership, admission: Admission) -> None:
         self._settings, self._membership, self._admission = settings, membership, admission
-        self.is_stranded = self.has_no_room = False
+        self.is_stranded = self.has_no_room = self.are_links_probed = False
         self._known: Known | None = None
         self._ready: Ready = {}
         self._nodes: dict[str, Node] = {}
@@ -70,7 +71,7 @@ class Lookahead:
         """Seconds of the last steps of the generation without a shadow."""
         self._num_warmed = 0
         """Plans for which newcomers were told to build."""
-        self._late: tuple[int | None, float] = (None, 0.0)
+        self._late: tuple[int | Shadow | None, float] = (None, 0.0)
         """Who is waited for, and since when."""
 
     def begin(self, known: Known, ready: Ready, *, is_stranded: bool = False) -> list[cmd.ToShell]:
@@ -81,7 +82,7 @@ class Lookahead:
             ready: what ranks told of the program.
             is_stranded: whether ranks have no plan.
         """
-        self.is_stranded = is_stranded
+        self.is_stranded, self.are_links_probed = is_stranded, False
         self._steps_s.clear()
         self._known, self._ready = known, {**ready, "chunks": plan_of(known).chunks}  # the result depends on them
         self._note(known.cluster.nodes)
@@ -149,7 +150,7 @@ class Lookahead:
         self.has_no_room &= self._membership.others_can_come
         if self._known is None or not self._is_wanted or self.has_no_room:
             return commands
-        commands += [*self._measure(self._known), *self._follow()]
+        commands += [*self._measure(self._known), *([] if self.are_links_probed else self._follow())]
         if self._planned is None:
             commands += self._ask(self._known)
         return commands
@@ -158,7 +159,8 @@ class Lookahead:
         """Wait for nobody who has gone; return the order that gives a shadow nothing more that is not to join so."""
         if self._measuring is not None and self._measuring.number not in self._membership.newcomers:
             self._measuring = None
-        if self._planned is None or self._holds(self._planned):
+        follows_for_nothing = self._shadow is not None and not self._is_wanted
+        if self._planned is None or (self._holds(self._planned) and not follows_for_nothing):
             return []
         self._planned, self._unbuilt = None, set()
         return self._end_shadow()
@@ -170,12 +172,14 @@ class Lookahead:
     def tick(self, now_s: float) -> list[cmd.ToShell]:
         """Take in that time has passed; who has not answered for long is waited for no more."""
         number = self._measuring.number if self._measuring is not None else min(self._unbuilt, default=None)
-        if number is None or number != self._late[0]:
-            self._late = number, now_s
-        if number is None:
-            return self._plan_losses()
-        if now_s - self._late[1] < LATE_S:
-            return []
+        shadow = self._shadow if self._shadow is not None and self._shadow.is_awaited else None
+        if (late := shadow or number) is None or late != self._late[0]:
+            self._late = late, now_s
+        waited_s = now_s - self._late[1]
+        if shadow is not None and waited_s >= max(LATE_S, shadow.longest_s):
+            return self._give_up(shadow, f"after {seconds(waited_s)} it is not as far as the others")
+        if number is None or waited_s < LATE_S:
+            return self._plan_losses() if number is None else []
         self._measuring = None
         return [*self._admission.refuse(number, f"it has not answered for {LATE_S:g} s."), *self.advance()]
 
@@ -355,19 +359,22 @@ class Lookahead:
         if self._to_follow is None or self._unbuilt or self._measuring is not None or self._known is None:
             return []
         (number, rate), self._to_follow = self._to_follow, None
-        self._shadow = Shadow(number, self._membership, self._known, rate)
         name = self._membership.member(number).host
+        longest_s = longest_follow_s(self._known, self._nodes.get(name))
+        self._shadow = Shadow(number, self._membership, self._known, rate, longest_s)
         return [cmd.Noted(f"{name} follows as a shadow: it reads the state beside the steps"), *self._shadow.begin()]
 
     def _hear_shadow(self, number: int, message: dict[str, Any]) -> list[cmd.ToShell]:
-        """Take in what a shadow has come to; one that cannot follow builds again, to join as others do."""
+        """Take in what a shadow has come to."""
         if (shadow := self._shadow) is None:
             return []
         commands = shadow.hear(number, message)
-        if not shadow.failure:
-            return commands
+        return self._give_up(shadow, shadow.failure) if shadow.failure else commands
+
+    def _give_up(self, shadow: Shadow, why: str) -> list[cmd.ToShell]:
+        """Let a newcomer that cannot follow build again, to join as others do."""
         name = self._membership.member(shadow.number).host
-        commands = [cmd.Noted(f"note: {name} follows no more: {shadow.failure.rstrip('.')}."), *self._end_shadow()]
+        commands = [cmd.Noted(f"note: {name} follows no more: {why.rstrip('.')}."), *self._end_shadow()]
         return [*commands, *(self._build(self._planned) if self._planned is not None else [])]
 
     def _nodes_of(self, names: dict[str, None], known: Known) -> tuple[Node, ...]:

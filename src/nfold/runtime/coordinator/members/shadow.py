@@ -37,6 +37,8 @@ TIMES_STATE = 4
 """Of the state's bytes, that sums may take while they wait to be played: twice what they do where links are full."""
 LENT_TIMES_STATE = 4
 """Of its part of them, that a rank may hold for the newcomer: a copy of the state, and sums that wait to go out."""
+TIMES_READ = 3
+"""How many times as long as to read the state, by the lower bound of its link, a newcomer may follow."""
 
 
 def following_rate(now: Known, then: Known, rank: int, node: Node | None, step_s: float) -> float | None:
@@ -63,6 +65,12 @@ def following_rate(now: Known, then: Known, rank: int, node: Node | None, step_s
     if not (has_room and is_long and sums_bytes / rate <= MOST_STEPS * step_s):
         return None
     return OF_LINK * max(rate, _least_uplink(now))
+
+
+def longest_follow_s(now: Known, node: Node | None) -> float:
+    """Return for how long a newcomer may follow and not be as far as the others; 0: nobody knows its link."""
+    rate = _rate(node)
+    return 0.0 if rate is None else TIMES_READ * _state_bytes(now) / (OF_LINK * rate)
 
 
 def _has_room(node: Node, num_bytes: float) -> bool:
@@ -103,22 +111,29 @@ class Shadow:
         number: of the member.
         failure: why it follows no more; empty: nothing speaks against it.
         is_ready: whether it was as far as the others once, so that all may stop.
+        longest_s: for which it may follow until it is.
     """
 
-    def __init__(self, number: int, membership: Membership, known: Known, bytes_per_s: float) -> None:
+    def __init__(self, number: int, membership: Membership, known: Known, bytes_per_s: float, longest_s: float) -> None:
         """Args:
         number: of the member.
         membership: of the job.
         known: what trains.
         bytes_per_s: at which it reads the state; infinite: as fast as it goes.
+        longest_s: for which it may follow until it is as far as the others.
         """
-        self.number, self.failure, self.is_ready = number, "", False
+        self.number, self.failure, self.is_ready, self.longest_s = number, "", False, longest_s
         self._plan, self._bytes_per_s = plan_of(known), bytes_per_s
         self._ranks = self._plan.placement.working
         self._lenders = tuple(membership.ranks[rank] for rank in self._ranks)
         self._generation, self._beside = membership.generation, membership.reserve()
         self._lent: dict[int, dict[str, Any]] = {}
         self._reached = 0
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether it has all that it follows from, and was never as far as the others."""
+        return len(self._lent) == len(self._lenders) and not self.is_ready
 
     def begin(self) -> list[cmd.ToShell]:
         """Return the first order: ranks obey it after the same step."""
@@ -136,7 +151,8 @@ class Shadow:
         """Take in what a rank has lent, or how far the newcomer is; return the order that follows."""
         if message["ticket"] != self._beside:
             return []  # of another one
-        self.failure = self.failure or message["failed"]
+        unexplained = "it does not say why" if message.get("step") is None else ""
+        self.failure = self.failure or message["failed"] or unexplained
         if self.failure:
             return []
         if message["is"] == "followed":
