@@ -140,6 +140,7 @@ def test_a_run_whose_time_is_over_has_a_checkpoint_and_goes_on(nfold, tmp_path, 
     assert steps_of(tmp_path / "mine") == list(range(1, int(more) + 1))
 
 
+@pytest.mark.quiet
 def test_a_run_that_its_time_ended_says_so_in_python(nfold, monkeypatch):
     monkeypatch.setenv("EPOCHS", "20000")
     run = library.train("steady.py", out="mine", stop_after=5, debug=True)
