@@ -13,6 +13,8 @@
     build           -->    built        model, buffers and engine for the plan
     meet, probe     -->    beside       both in a thread beside the steps, for a newcomer
     warm            -->    warmed       a newcomer builds once without the state, while the others train
+    lend            -->    lent         gives a shadow a part of the state, and the sums of each step after it
+    follow          -->    followed     a newcomer that has built is that shadow: it plays those steps too
     until k         -->    steps ..     plays steps up to k, which is never far ahead of what was reported; under an
                                         asynchronous plan threads of the rank do, so that the next k can be heard
     evaluate, checkpoint, model, average

@@ -1,5 +1,7 @@
 """Whole runs that lose a member while they train, and go back to snapshots in memory."""
 
+from typing import Any
+
 import pytest
 from elastic import CHUNKS, Elastic
 from harness import difference, plain_loop
@@ -19,17 +21,21 @@ def threads():
         yield
 
 
-def lose_from_snapshot(run: Elastic) -> None:
-    """Kill a member that has something alone; the others go back to a snapshot, and end as one device does."""
+def lose_from_snapshot(run: Elastic, killed: int = 1) -> dict[str, Any]:
+    """Kill a member that has something alone; the others go back to a snapshot. Return what they have trained."""
     run.train(3 * MOST)
-    run.kill(1)
+    run.kill(killed)
     run.until_planned(2)
     run.train(MOST)
-    trained = run.end().state_dict()
+    trained: dict[str, Any] = run.end().state_dict()
     (loss,) = run.folder.events()
     assert (loss.kind, loss.again_from) == ("loss", "a snapshot")
     assert loss.steps_again <= MOST
-    assert difference(trained, plain_loop(program("residual"), run.step, CHUNKS).state_dict()) <= 1e-9
+    return trained
+
+
+def difference_from_one_device(run: Elastic, trained: dict[str, Any]) -> float:
+    return difference(trained, plain_loop(program("residual"), run.step, CHUNKS).state_dict())
 
 
 @pytest.mark.parametrize(
@@ -42,7 +48,7 @@ def lose_from_snapshot(run: Elastic) -> None:
 )
 def test_who_is_killed_takes_few_steps_along_and_the_result_is_one_devices(tmp_path, strategy):
     run = Elastic(program("residual"), tmp_path / "run", may_lose=True, workers=3, strategy=strategy, protect=MOST)
-    lose_from_snapshot(run)
+    assert difference_from_one_device(run, lose_from_snapshot(run)) <= 1e-9
 
 
 def test_who_is_killed_and_alone_had_chunks_takes_no_batch_statistics_along(tmp_path, monkeypatch):
@@ -54,7 +60,7 @@ def test_who_is_killed_and_alone_had_chunks_takes_no_batch_statistics_along(tmp_
 
     monkeypatch.setattr(strategies, "dealt_chunks", dealt_to_one)
     run = Elastic(program("residual"), tmp_path / "run", may_lose=True, strategy="ring", protect=MOST)
-    lose_from_snapshot(run)
+    assert difference_from_one_device(run, lose_from_snapshot(run)) <= 1e-9
 
 
 @pytest.mark.parametrize("killed", [0, 1, 2])
@@ -77,7 +83,7 @@ def test_no_step_is_lost_where_each_rank_has_the_whole_state(tmp_path, monkeypat
     (loss,) = run.folder.events()
     assert (loss.kind, loss.again_from, loss.steps_again) == ("loss", "the step under way", 0)
     assert [line["step"] for line in run.folder.history()] == list(range(1, run.step + 1))
-    assert difference(trained, plain_loop(program("residual"), run.step, CHUNKS).state_dict()) <= 1e-9
+    assert difference_from_one_device(run, trained) <= 1e-9
 
 
 @pytest.mark.parametrize("strategy", ["ssp", pytest.param("ps-async", marks=pytest.mark.exhaustive)])
@@ -87,18 +93,11 @@ def test_who_is_killed_in_an_asynchronous_run_takes_few_steps_along(tmp_path, st
     run = Elastic(
         program("residual"), tmp_path / "run", may_lose=True, workers=3, strategy=strategy, protect=MOST, **wishes
     )
-    run.train(3 * MOST)
-    run.kill(0)
-    run.until_planned(2)
-    run.train(MOST)
-    trained = run.end().state_dict()
-    (loss,) = run.folder.events()
-    assert (loss.kind, loss.again_from) == ("loss", "a snapshot")
-    assert loss.steps_again <= MOST
+    trained = lose_from_snapshot(run, killed=0)
     assert [line["step"] for line in run.folder.history()] == list(range(1, run.step + 1))
     assert all(tensor.isfinite().all() for tensor in trained.values())
     if wishes:
-        assert difference(trained, plain_loop(program("residual"), run.step, CHUNKS).state_dict()) <= 1e-9
+        assert difference_from_one_device(run, trained) <= 1e-9
 
 
 def test_a_loss_right_before_the_end_of_an_asynchronous_run_does_not_hold_it_up(tmp_path):
