@@ -138,8 +138,9 @@ class Training:
             commands += self._steering.hand_out(progress.done, granted, is_waiting=bool(progress.pending))
             if is_ending and progress.done == granted and not progress.pending:
                 break
-            if is_ending and not progress.is_asynchronous and not progress.pending:
-                commands += halting.ask()  # what is ordered behind a step shall find that step's weights
+            is_anything_behind = progress.pending or reprobing.is_open  # which shall find all ranks after that step
+            if is_ending and not progress.is_asynchronous and not is_anything_behind:
+                commands += halting.ask()
             event = yield commands
             commands = []
             commands += self._hear_wish(event, granted, ranks, progress)
@@ -159,7 +160,7 @@ class Training:
                 if (halted := halting.take(event)) is not None:
                     granted = max(progress.done, halted)
                     commands.append(cmd.Order(ranks, {"do": "until", "step": granted}))
-                may_probe = granted < total and not self._interrupted and not generation_end.is_being_prepared
+                may_probe = granted < total and not (self._interrupted or generation_end.is_near)
                 for done in news:
                     if isinstance(done, cmd.StepDone) and may_probe:
                         commands += reprobing.look(done)

@@ -38,9 +38,9 @@ class GenerationEnd:
         return self._membership.decision in (Decision.GROW, Decision.SHRINK)
 
     @property
-    def is_being_prepared(self) -> bool:
-        """Whether other members are about to train: what would stop all for the sake of links waits for that."""
-        return self._lookahead is not None and self._lookahead.is_under_way
+    def is_near(self) -> bool:
+        """Whether another generation is about to begin: what would stop all for the sake of links waits for that."""
+        return self.is_due or (self._lookahead is not None and self._lookahead.is_under_way)
 
     @property
     def has_no_room(self) -> bool:
