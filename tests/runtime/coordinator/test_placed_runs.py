@@ -214,7 +214,7 @@ import sys
 sys.path.insert(0, {folder!r})
 import test_placed_runs
 def program():
-    return test_placed_runs.living({{"pi": 34, "desk": 10}})
+    return test_placed_runs.living({{"pi": 42, "desk": 2}})
 """
 
 
