@@ -9,6 +9,7 @@ from coordinated import FOUND, LINK, PACE, READY, Job, failure, file, known, mes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pretended import GRAPH, cluster, profile_of
+from slow_steps import granted_by, play_slowly, until_probed
 
 from nfold.core import codec
 from nfold.core.cluster import Channel, Cluster
@@ -24,7 +25,6 @@ from nfold.planning.scheduling.rank_schedules import rank_schedules
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.progress import FIRST_WINDOW, WINDOW_S
-from nfold.runtime.coordinator.replanning import Replanning
 from nfold.runtime.measuring.slowness import NUM_STEPS
 
 FAST = {"there_bytes_per_s": 1e8, "back_bytes_per_s": 1e8}
@@ -537,57 +537,15 @@ def test_in_lockstep_ranks_wait_for_the_caller_after_the_last_step_too():
     assert orders(job.handle(ev.Continue())) == ["01 deliver"]
 
 
-def play_slowly(job: Job, step: int) -> list[str]:
-    """Play a step with reductions that take far longer than predicted; return what is said."""
-    parts = [ReductionParts(step=step, rank=rank, reduction="b0", queue_s=0.0, duration_s=900.0, sent_bytes=8)
-             for rank in (0, 1)]  # fmt: skip
-    return [text for part in parts for text in orders(job.steps(part.rank, step, reductions=[part.to_row()]))]
-
-
-def granted_by(job: Job) -> int:
-    """Return how many steps ranks may play."""
-    return max(each.message["step"] for each in job.told if isinstance(each, cmd.Send) and "step" in each.message)
-
-
 def test_slow_reductions_have_the_links_probed_before_any_further_step():
     job = Job(JobSettings(workers=2, strategy="ring", steps=100))
     job.until_training()
-    told, step = play_slowly(job, 0), 0
-    while "0 probe" not in told:
-        assert step < NUM_STEPS
-        told, step = play_slowly(job, step + 1), step + 1
+    step, granted = until_probed(job), granted_by(job)
     assert step == NUM_STEPS - 1
-    granted = granted_by(job)
     for late in range(step + 1, granted):
         assert not any(" until " in text for text in play_slowly(job, late))
     assert job.say(1, "probed", found=None) == []
     assert orders(job.say(0, "probed", found=codec.encode(FOUND))) == ["Noted", "01 limit", f"01 until {granted + 2}"]
-
-
-def test_ranks_that_are_to_probe_are_not_held_at_different_steps():
-    """One would probe, and wait for another that waits for its gradients."""
-    job = Job(JobSettings(workers=2, strategy="ring", steps=100), ready=READY | {"num_samples": 10_000})
-    job.until_training()
-    told, step = play_slowly(job, 0), 0
-    while "0 probe" not in told:
-        told, step = play_slowly(job, step + 1), step + 1
-    assert orders(job.handle(ev.Interrupted())) == []
-    told = [text for late in range(step + 1, granted_by(job)) for text in play_slowly(job, late)]
-    assert told[-2:] == ["01 checkpoint", "01 deliver"]
-
-
-def test_ranks_that_are_held_are_not_told_to_probe(monkeypatch):
-    job = Job(JobSettings(workers=2, strategy="ring", checkpoint_every=100), ready=READY | {"num_samples": 10_000})
-    job.until_training()
-    for step in range(NUM_STEPS - 1):
-        play_slowly(job, step)
-
-    def take(self, news, num_left):
-        self.next = self.known if news else None
-        return []
-
-    monkeypatch.setattr(Replanning, "take", take)
-    assert play_slowly(job, NUM_STEPS - 1) == ["StepDone", "01 hold"]
 
 
 @pytest.mark.parametrize(("kbit", "is_refused"), [(1, True), (10_000, False)])

@@ -39,6 +39,11 @@ class Steering:
         self._handed = done
         return [cmd.Settled(done)]
 
+    @property
+    def handed(self) -> int:
+        """The step that the loop was handed last, though all may have gone back to an earlier one since."""
+        return self._handed
+
     def is_held(self, done: int) -> bool:
         """Whether the loop may still want something of the last step."""
         return self._is_looped and self._asked <= done

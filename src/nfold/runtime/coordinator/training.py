@@ -75,6 +75,8 @@ class Training:
         """Facts of the best model so far, of which no file is here."""
         self._ordered_model: dict[str, Any] = {}
         """Facts of the last best model that ranks were asked for."""
+        self._wanted: int | None = None
+        """The step that the caller's loop wants a checkpoint of."""
         self._gathers = 0
         self.host_wait = HostWait(settings.waits_s or settings.returns_s, settings.hosts)
         self._keeps_while_waiting = False
@@ -127,8 +129,7 @@ class Training:
             stop = min(self._next_stop(granted), allowed, progress.done + progress.window())
             is_ending = self._interrupted or generation_end.is_due
             is_held = is_ending or halting.is_open or reprobing.is_open or self._waits_for_best(progress)
-            if generation_end.num_lacking:
-                is_held = True
+            is_held |= bool(generation_end.num_lacking)
             if stop > granted and not is_held:
                 commands.append(cmd.Order(ranks, {"do": "until", "step": stop}))
                 granted = stop
@@ -136,10 +137,11 @@ class Training:
                 commands += self._orders_at(granted, ranks, progress)
                 continue
             commands += self._steering.hand_out(progress.done, granted, is_waiting=bool(progress.pending))
-            if is_ending and progress.done == granted and not progress.pending:
-                break
-            is_anything_behind = progress.pending or reprobing.is_open  # which shall find all ranks after that step
-            if is_ending and not progress.is_asynchronous and not is_anything_behind:
+            is_open = halting.is_open or reprobing.is_open
+            if is_ending and progress.done == granted and not progress.pending and (self._interrupted or not is_open):
+                break  # where ranks may go on after all, every answer is here
+            is_any_behind = progress.pending or reprobing.is_open  # which is to find all ranks after that step
+            if is_ending and not progress.is_asynchronous and not is_any_behind:
                 commands += halting.ask()
             event = yield commands
             commands = []
@@ -151,7 +153,7 @@ class Training:
                     commands.append(self._keeping(granted, ranks, progress))  # nobody else has it
                     self._keeps_while_waiting = False
             if isinstance(event, ev.Received):
-                news = [*progress.take(event), *reprobing.take(event, granted)]
+                news = [*progress.take(event), *reprobing.take(event, granted, goes_on=not is_ending)]
                 commands += news
                 commands += self._protection.take(event.rank, event.message, progress.step_s)
                 commands += generation_end.take(news, total - granted)
@@ -160,7 +162,7 @@ class Training:
                 if (halted := halting.take(event)) is not None:
                     granted = max(progress.done, halted)
                     commands.append(cmd.Order(ranks, {"do": "until", "step": granted}))
-                may_probe = granted < total and not (self._interrupted or generation_end.is_near)
+                may_probe = granted < total and not (self._interrupted or halting.is_open or generation_end.is_near)
                 for done in news:
                     if isinstance(done, cmd.StepDone) and may_probe:
                         commands += reprobing.look(done)
@@ -191,7 +193,10 @@ class Training:
             return [cmd.Noted(STOPPING)] if event.by_key else []
         if isinstance(event, ev.TimeUp):
             self._time_is_up = not self._interrupted
-        return [self._keeping(granted, ranks, progress)] if isinstance(event, ev.CheckpointWanted) else []
+        if not isinstance(event, ev.CheckpointWanted):
+            return []
+        self._wanted = max(granted, self._steering.handed)  # all may have gone back since
+        return [self._keeping(granted, ranks, progress)] if self._wanted == granted else []
 
     def _wait_for_others(self, now_s: float, generation_end: GenerationEnd) -> list[cmd.Command]:
         """Say that too few ranks are left, and end the run in order when none has come for long, or none can."""
@@ -226,7 +231,8 @@ class Training:
         self._requests.say(*commands)
         known = generation_end.known
         header = yield from self._hand_over.take(ranks, progress.done, known.graph, plan_of(known))
-        if header and has_room:
+        stay = set(generation_end.ranks) - set(generation_end.leaving)  # all may have been called back meanwhile
+        if header and has_room and stay:
             return header
         commands = self._requests.take_unsaid()
         if progress.kept != progress.done:
@@ -341,7 +347,7 @@ class Training:
         ends_epoch, total = self._run_steps.by_epoch.is_end(step), self._run_steps.total_steps
         every = 0 if progress.unkept else self._settings.checkpoint_every
         keeps = ends_epoch if every is None else bool(every) and step % every == 0
-        keeps = keeps or (step == total and every != 0)
+        keeps = keeps or (step == total and every != 0) or (step == self._wanted and not progress.unkept)
         evaluates = self._evaluates and (ends_epoch or step == total)
         # A run that goes on must not find a best model that is ahead of it.
         keeps = keeps or (evaluates and self._best.keep is not None and every != 0)

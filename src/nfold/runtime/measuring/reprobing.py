@@ -87,12 +87,13 @@ class Reprobing:
         self._awaited = [(rank, probe) for probe in probes for rank in (probe.measures, probe.echoes)]
         return [cmd.Order((rank,), _order(rank, probe, self._num_rounds)) for rank, probe in self._awaited]
 
-    def take(self, event: ev.Received, next_step: int) -> list[cmd.Command]:
+    def take(self, event: ev.Received, next_step: int, *, goes_on: bool = True) -> list[cmd.Command]:
         """Take in a reply, and say what was found when it was the last.
 
         Args:
             event: what a rank said.
             next_step: the first one that was not granted yet.
+            goes_on: whether other rounds may follow.
         """
         if event.message["is"] != "probed" or not self.is_open:
             return []
@@ -105,7 +106,7 @@ class Reprobing:
         if self._is_first:
             del self._rounds[affordable(1 + len(self._rounds), self._found) - 1 :]
             self._is_first = False
-        return self._begin_round() if self._rounds else self._close(next_step)
+        return self._begin_round() if self._rounds and goes_on else self._close(next_step)
 
     def _close(self, next_step: int) -> list[cmd.Command]:
         before, self._cluster = self._cluster, with_links(self._cluster, self._nodes, self._found)

@@ -59,15 +59,20 @@ class SampleMoving:
             self._mover.limit(None)  # no gradients are in the way any more
             self._mover.wait()
             self._mover = None
-        if self._reporting is not None:
-            self._reporting.join()  # what has moved is told before that this rank has come to rest
-            self._reporting = None
+        self._await_report()
 
     def close(self) -> None:
         """End at once, whatever is on its way."""
         if self._mover is not None:
             self._mover.close()
             self._mover = None
+        self._await_report()
+
+    def _await_report(self) -> None:
+        """Let what has moved be told before that this rank has come to rest, or is one of another generation."""
+        if self._reporting is not None:
+            self._reporting.join()
+            self._reporting = None
 
     def _begin(
         self,

@@ -111,7 +111,7 @@ def test_nobody_begins_to_follow_while_links_are_probed_again(trained):
     assert "0 probe" in orders(told)
     assert not any("lend" in each for each in orders(let_come(trained)))
     trained.say(1, "probed", found=None)
-    assert "01 lend" in orders(trained.say(0, "probed", found=codec.encode(FOUND)))
+    assert "01 lend" in orders(trained.look_ahead(trained.say(0, "probed", found=codec.encode(FOUND))))
 
 
 def test_a_shadow_that_never_comes_near_is_given_up(job):

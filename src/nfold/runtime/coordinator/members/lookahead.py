@@ -150,7 +150,8 @@ class Lookahead:
         self.has_no_room &= self._membership.others_can_come
         if self._known is None or not self._is_wanted or self.has_no_room:
             return commands
-        commands += [*self._measure(self._known), *([] if self.are_links_probed else self._follow())]
+        if not self.are_links_probed:
+            commands += [*self._measure(self._known), *self._follow()]
         if self._planned is None:
             commands += self._ask(self._known)
         return commands
