@@ -20,11 +20,10 @@ from nfold.core.residency import PlacedRun
 from nfold.core.schedule import RankSchedule
 from nfold.core.tasks import COMMITTED, Elements, Load
 from nfold.core.trace import ReductionParts, Span, StepParts
-from nfold.errors import ProgramError
+from nfold.errors import ProgramError, RunError
 from nfold.planning.costs.peak_memory import foreign_parameters
 from nfold.planning.operator_parts.splitting import split_graph
-from nfold.planning.reductions.norm_messages import FACTOR
-from nfold.planning.reductions.ring_and_server_messages import summed_first
+from nfold.planning.scheduling.shadow_part import are_all_sums, sums_of
 from nfold.program import Program
 from nfold.runtime.checkpoint.agreement import fingerprints, first_diverged
 from nfold.runtime.checkpoint.checkpoint_format import Checkpoint, Offer, offer
@@ -124,6 +123,7 @@ class Replica:
         self._all_groups = own.statistics
         self._committed = tuple(task for task in own.tasks if isinstance(task, COMMITTED))
         self._groups = tuple(group for group in own.statistics if rank in group.members)
+        self._local = {each.name: each for each in plan.reductions if each.route == "local" and rank in each.members}
         self._foreign = foreign_parameters(self._graph, plan.placement)
         self.sampler = sampler_of(program, dataset, plan.batch_size, plan.chunks, graph.least_chunk, placed)
         begin_s = clock()
@@ -238,18 +238,34 @@ class Replica:
         """Return which sums of a step a rank gives to a newcomer that plays it too; all ranks together give all.
 
         Args:
-            rank: of those that sum.
-            reductions: of these, each a ring of all of them.
+            rank: of those that train.
+            reductions: by which they sum.
         """
-        own = tuple(piece for each in reductions for piece in summed_first(each, rank))
-        if rank != reductions[0].members[0]:
-            return own
-        rows = (Elements("statistics", each.name, 0, self.plan.chunks * each.num_elements) for each in self._all_groups)
-        return (*own, *rows, *([FACTOR] if self._clipping is not None else []))
+        return sums_of(rank, reductions, self._all_groups, self.plan.chunks, clips=self._clipping is not None)
+
+    def is_given(self, sums: Iterable[Elements]) -> bool:
+        """Return whether these are all that changes the training's state in a step."""
+        clips = self._clipping is not None
+        return are_all_sums(sums, self.plan.reductions, self._all_groups, self.plan.chunks, clips=clips)
 
     def values(self, elements: Elements) -> torch.Tensor:
-        """Return elements of a buffer, a view of shape [stop - start]."""
+        """Return elements of a buffer, a view of shape [stop - start]; of a bucket that only this rank updates, a copy.
+
+        Raises:
+            RunError: a weight of that has no gradient, or a sparse one: a shadow has a number for each element.
+        """
+        if elements.kind == "gradient" and elements.name in self._local:
+            return self._gradients(self._local[elements.name])
         return self._buffers.flat(elements)
+
+    def _gradients(self, bucket: Reduction) -> torch.Tensor:
+        found = []
+        for name in bucket.parameters:
+            gradient = self._weights.parameters[name].grad
+            if gradient is None or gradient.layout is not torch.strided:
+                raise RunError(f"{name} has {'no' if gradient is None else 'a sparse'} gradient in a step")
+            found.append(gradient.detach().reshape(-1))
+        return torch.cat(found)
 
     def tell_sums(self, summed: Callable[[Elements], None] | None, committed: Callable[[int], None] | None) -> None:
         """Set who is told of elements once they are summed, and of steps before they change the training's state."""

@@ -56,7 +56,8 @@ def job(trained) -> Job:
 def lent(rank: int, step: int = 1, **more: Any) -> dict[str, Any]:
     """What a rank tells that lends its half of the only tensor."""
     rows = [["model.a.weight", "F32", [2, 3], 3 * rank, 3 * rank + 3, False]]
-    return {"ticket": TICKET, "step": step, "failed": "", **held(), "rows": rows, **more}
+    sums = [["Elements", "gradient", "b0", 3 * rank, 3 * rank + 3, None]]
+    return {"ticket": TICKET, "step": step, "failed": "", **held(), "rows": rows, "sums": sums, **more}
 
 
 def followed(job: Job, step: int) -> list[cmd.Command]:
@@ -67,7 +68,8 @@ def test_all_stop_once_a_shadow_is_as_far_as_they_are(job):
     job.all_step(0)
     assert job.say(0, "lent", **lent(0)) == []
     (follow,) = job.say(1, "lent", **lent(1))
-    assert (orders([follow]), follow.message["state"], follow.message["ranks"]) == (["2 follow"], [0, 1], [0, 1])
+    assert (orders([follow]), follow.message["state"]) == (["2 follow"], [0, 1])
+    assert follow.message["sums"] == [lent(rank)["sums"] for rank in (0, 1)]
     assert StateHeader(follow.blob).facts["step"] == 1
     assert [row[2] for row in follow.message["sources"]] == [1, 2], "ranks beside the steps"
     job.all_step(1, 2, 3)

@@ -26,7 +26,7 @@ from nfold.runtime.coordinator.job_planning import Ready
 from nfold.runtime.coordinator.members.admission import Admission
 from nfold.runtime.coordinator.members.membership import Decision, Membership
 from nfold.runtime.coordinator.members.newcomer_measuring import NewcomerMeasuring
-from nfold.runtime.coordinator.members.shadow import Shadow, following_rate, longest_follow_s
+from nfold.runtime.coordinator.members.shadow import Shadow, following_rate, longest_follow_s, to_follow_with
 from nfold.runtime.coordinator.replanning import plan_of
 from nfold.runtime.measuring.declared_nodes import as_if_measured
 
@@ -332,8 +332,8 @@ class Lookahead:
         """Let newcomers build their parts once: what takes long, their processes keep."""
         count = len(found.builds)
         self._num_warmed += 1
-        follows = self._to_follow is not None
-        order = {"do": "warm", "number": self._num_warmed, "world_size": count, "protect": 0, "follows": follows}
+        follows = to_follow_with(self._known, found, self._to_follow and self._to_follow[0])
+        order = {"do": "warm", "number": self._num_warmed, "world_size": count, "protect": 0, **follows}
         sent = [
             cmd.Send((number,), {**found.builds[rank], **order, "rank": rank})
             for rank, number in enumerate(found.members[:count])
