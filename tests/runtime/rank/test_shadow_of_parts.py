@@ -1,5 +1,6 @@
 """A newcomer follows those who each have a part of the state, as one that has all, and takes its own part from that."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,8 +10,13 @@ from harness import difference
 from nets import program
 from random_members import undisturbed, unlike
 from shadows import Followed, one_device, rich, until_followed, watch_shadows
+from torch import nn
 
+from nfold.core.tasks import Elements
+from nfold.errors import RunError
+from nfold.runtime.rank.rank_of_generation import Rank
 from nfold.runtime.rank.state_handing import StateHanding
+from nfold.runtime.step.replica import Replica
 from nfold.verbs.ranks.thread_ranks import threads_put_back
 
 
@@ -63,7 +69,8 @@ def test_whatever_the_plan_who_has_followed_reads_nothing_and_all_end_with_one_d
     assert not unlike(found, undisturbed(mine, tmp_path / "alone", run.step))
 
 
-@pytest.mark.parametrize("strategy", ["ps", pytest.param("pipeline", marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("strategy", ["ps", "pipeline"])
 def test_clipping_averages_statistics_and_frozen_weights_are_one_devices(tmp_path, followed, read_bytes, strategy):
     run = Elastic(rich(), tmp_path / "run", may_lose=True, strategy=strategy)
     until_followed(run, followed)
@@ -73,3 +80,44 @@ def test_clipping_averages_statistics_and_frozen_weights_are_one_devices(tmp_pat
     assert read_bytes == [0]
     assert difference(ended.state_dict(), weights) <= 1e-9
     assert difference(ended.average_state_dict(), averages) <= 1e-9
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("strategy", ["ps", "pipeline"])
+@pytest.mark.parametrize("moment", ["follows", "builds"])
+def test_a_loss_leaves_nobody_with_a_state_of_its_own(tmp_path, monkeypatch, followed, strategy, moment):
+    """Of a rank that lends, or of one that stays, in the moment in which the newcomer builds its part."""
+    begin, armed = Rank._do_build, []
+
+    def lose(self, order, header):
+        if armed and self._process.member == 3:
+            armed.pop()()
+        begin(self, order, header)
+
+    monkeypatch.setattr(Rank, "_do_build", lose)
+    followed.are_held = moment == "follows"
+    run = Elastic(rich(), tmp_path / "run", may_lose=True, workers=3, strategy=strategy, protect=2)
+    if moment == "follows":
+        until_followed(run, followed)
+        run.cut_off(1)
+        followed.are_held = False
+    else:
+        armed.append(lambda: run.cut_off(1))
+        until_followed(run, followed)
+    run.until_planned(3)
+    run.train(4)
+    weights = run.end().state_dict()
+    assert not armed
+    assert difference(weights, one_device(run.step)[0]) <= 1e-9
+
+
+@pytest.mark.parametrize("gradient", [None, torch.ones(2, 2).to_sparse()])
+def test_a_weight_without_a_number_for_each_element_of_its_gradient_is_no_sum(gradient):
+    weight, replica = nn.Parameter(torch.ones(2, 2)), object.__new__(Replica)
+    replica._local = {"b0": SimpleNamespace(parameters=("w",))}
+    replica._weights = SimpleNamespace(parameters={"w": weight})
+    weight.grad = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert replica.values(Elements("gradient", "b0", 0, 4)).tolist() == [1, 2, 3, 4]
+    weight.grad = gradient
+    with pytest.raises(RunError, match=r"w has (no|a sparse) gradient"):
+        replica.values(Elements("gradient", "b0", 0, 4))

@@ -59,8 +59,8 @@ def are_all_sums(
         clips: whether gradients are clipped.
     """
     whole = [Elements("gradient", each.name, 0, each.num_elements) for each in reductions]
+    whole += [FACTOR] if clips and whole else []
     whole += [_rows(each, num_chunks) for each in groups]
-    whole += [FACTOR] if clips else []
     return _counted(sums) == _counted(whole)
 
 

@@ -10,14 +10,16 @@ from coordinated import FOUND, READY, Job, held, message, orders
 from pretended import GRAPH, a_plan, cluster, profile_of
 
 from nfold.core import codec
-from nfold.core.cluster import Channel, Cluster
+from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.job import JobSettings, Known
+from nfold.core.plan import Plan
+from nfold.core.schedule import RankSchedule
 from nfold.core.trace import ReductionParts
 from nfold.runtime.checkpoint.state_file import StateHeader
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.members import lookahead
-from nfold.runtime.coordinator.members.shadow import following_rate, longest_follow_s
+from nfold.runtime.coordinator.members.shadow import following_rate, longest_follow_s, to_follow_with
 from nfold.runtime.measuring.slowness import NUM_STEPS
 
 CHUNKED = READY | {"chunks": 4}
@@ -149,11 +151,18 @@ def test_a_host_that_leaves_does_not_wait_for_a_shadow(job):
     assert not message(job.told[-2:], "warm")["follows"]
 
 
-def planned(workers: int, **wishes: Any) -> Known:
-    plan = replace(a_plan(workers), **{"keeps_snapshots": True, **wishes})
+def planned(workers: int, strategy: str = "ring", **wishes: Any) -> Known:
+    plan = replace(a_plan(workers, strategy), **{"keeps_snapshots": True, **wishes})
     predicted = replace(plan.predicted, peak_memory_bytes=(1000,) * workers)
     chunked = replace(plan, predicted=predicted)
     return Known(graph=GRAPH, profiles={1: profile_of(GRAPH)}, cluster=cluster(), plan=chunked)
+
+
+def node_of(rate: float) -> Node:
+    """Of a newcomer; what was measured of one way is far too low."""
+    link = Channel(latency_s=0.0, bandwidth_bytes_per_s=rate, origin="measured")
+    late = replace(link, bandwidth_bytes_per_s=rate / 99)
+    return replace(cluster().nodes[0], uplink=link, downlink=late)
 
 
 @pytest.mark.parametrize(
@@ -171,11 +180,39 @@ def test_a_newcomer_follows_where_the_state_takes_it_longer_than_a_step_and_sums
 ):
     now, then = planned(2, **wishes), planned(3, **wishes)
     rate = GRAPH.parameter_bytes / seconds
-    link = Channel(latency_s=0.0, bandwidth_bytes_per_s=rate, origin="measured")
-    late = replace(link, bandwidth_bytes_per_s=rate / 99)
-    node = replace(cluster().nodes[0], uplink=link, downlink=late)
+    node = node_of(rate)
     assert following_rate(now, then, 2, node, step_s) == (pytest.approx(rate / 2) if follows else None)
     assert following_rate(now, then, 2, None, step_s) is None
     assert following_rate(now, then, 2, replace(node, memory_bytes=1001), step_s) is None, "sums that wait need room"
     full = replace(now, cluster=Cluster(nodes=(replace(cluster().nodes[0], memory_bytes=1001),)))
     assert following_rate(full, then, 2, node, step_s) is None, "and so do those that are lent"
+
+
+def test_who_gets_a_part_of_the_state_follows_as_one_that_has_all_where_its_part_takes_it_long():
+    now, then = planned(2, "ps"), planned(3, "ps")
+    assert following_rate(now, then, 2, node_of(GRAPH.parameter_bytes), 0.5) is not None, "all weights"
+    more = replace(now.profiles[1], optimizer_bytes=8 * GRAPH.parameter_bytes)
+    stateful = [replace(known, profiles={1: more}) for known in (now, then)]
+    rate = 2 * GRAPH.parameter_bytes  # its share of the optimizer's state takes that long, all of it thrice
+    assert following_rate(*stateful, 2, node_of(rate), 1.5) is not None
+    assert following_rate(*stateful, 2, node_of(rate), 2.5) is None
+    short = replace(node_of(rate), memory_bytes=1000 + 5 * 9 * GRAPH.parameter_bytes)
+    assert following_rate(*stateful, 2, short, 1.5) is None, "all of the state is there beside its part"
+    assert following_rate(now, planned(3, "ps", servers=1), 2, node_of(GRAPH.parameter_bytes), 0.5) is not None
+    assert following_rate(planned(2, "ps", splits={"A": 2}), then, 2, node_of(GRAPH.parameter_bytes), 0.5) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_whole"), [("ring", "ring", False), ("ring", "ps", True), ("ps", "ps", True)]
+)
+def test_a_newcomer_builds_the_whole_model_where_it_cannot_go_on_with_what_it_follows_with(before, after, is_whole):
+    now, then = planned(2, before), planned(3, after)
+    found = ev.PlannedAside(stayers=(0, 1), newcomers=(2,), members=(0, 1, 2), known=then)
+    assert to_follow_with(now, found, None) == {"follows": False, "whole": None}
+    told = to_follow_with(now, found, 2)
+    assert (told["follows"], told["whole"] is not None) == (True, is_whole)
+    if is_whole:
+        plan = codec.decode(Plan, told["whole"]["plan"])
+        assert (plan.world_size, plan.chunks, plan.threads) == (1, now.plan.chunks, then.plan.threads[2:])
+        schedule = RankSchedule.from_document(told["whole"]["schedule"])
+        assert [task.name for task in schedule.tasks] == ["UPDATE b0"]
