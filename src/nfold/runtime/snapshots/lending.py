@@ -75,7 +75,10 @@ class Lending:
         self._sums = replica.sums_of(replica.rank, replica.plan.reductions)
         self._indices = {(each.name, each.start): index for index, each in enumerate(self._sums)}
         self.told["sums"] = [to_row(each) for each in self._sums]
-        self._most_bytes = _TIMES_STATE * state_bytes + sum(each.num_bytes for each in replica.plan.reductions)
+        item_bytes = {each.name: each.item_bytes for each in replica.plan.reductions}
+        own = (each for each in self._sums if each.kind == "gradient")
+        step_bytes = sum((each.stop - each.start) * item_bytes[each.name] for each in own)
+        self._most_bytes = _TIMES_STATE * state_bytes + step_bytes
         self._count = self._unsent_bytes = self._num_unsent = 0
         self._changed = threading.Condition()
         self._is_over = self._is_lost = False
