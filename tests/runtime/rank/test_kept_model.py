@@ -16,7 +16,7 @@ from torch import nn
 from nfold.core.options.averages import Averages
 from nfold.planning.scheduling.rank_schedules import rank_schedules
 from nfold.program import Program
-from nfold.runtime.coordinator.members import lookahead
+from nfold.runtime.coordinator.members import following
 from nfold.runtime.parameters.buffers import Buffers
 from nfold.runtime.rank.rank_of_generation import Rank
 from nfold.runtime.snapshots import lending
@@ -296,7 +296,7 @@ def followed(monkeypatch) -> Followed:
         if not found.are_held and step >= self._to_follow.label[1] + 2:
             tell(self, step)
 
-    monkeypatch.setattr(lookahead, "following_rate", lambda *_: inf)
+    monkeypatch.setattr(following, "following_rate", lambda *_: inf)
     monkeypatch.setattr(Replica, "replay", note)
     monkeypatch.setattr(Shadow, "_tell_if_ahead", tell_late)
     return found
@@ -311,16 +311,20 @@ def until_followed(run: Elastic, followed: Followed) -> None:
         run.train(1)
 
 
-def test_a_newcomer_that_has_followed_reads_nothing_and_all_end_with_one_devices_bits(
-    tmp_path, monkeypatch, trained, followed
-):
-    taken, take = [], KeptModel.take
+@pytest.fixture
+def taken(monkeypatch):
+    """Of each model that was built: the state of that which the process had kept, and the state that it is to have."""
+    found, take = [], KeptModel.take
 
     def note(self, part, state, checkpoint):
-        taken.append((self._kept[1] if self._kept else None, state))
+        found.append((self._kept[1] if self._kept else None, state))
         return take(self, part, state, checkpoint)
 
     monkeypatch.setattr(KeptModel, "take", note)
+    return found
+
+
+def test_a_newcomer_that_has_followed_reads_nothing_and_all_end_with_one_devices_bits(tmp_path, taken, followed):
     torch.set_num_threads(1)
     mine = rich()
     run = Elastic(mine, tmp_path / "run", may_lose=True, exact=True)
@@ -336,6 +340,42 @@ def test_a_newcomer_that_has_followed_reads_nothing_and_all_end_with_one_devices
 
 
 @pytest.mark.exhaustive
+def test_several_newcomers_follow_one_after_another_and_all_end_with_one_devices_bits(tmp_path, trained, followed):
+    torch.set_num_threads(1)
+    mine = rich()
+    run = Elastic(mine, tmp_path / "run", may_lose=True, exact=True)
+    run.train(2)
+    for _ in range(2):
+        run.session.request()
+    run.until_planned(3)
+    run.train(3)
+    found = run.end().state_dict()
+    assert [plan.workers for plan in run.told.plans] == [2, 3, 4]
+    assert [len(set(map(id, built))) for built in trained.values()] == [1] * 4
+    assert sum("follows as a shadow" in note for note in run.told.notes) == 2
+    assert not any("follows no more" in note for note in run.told.notes)
+    assert not unlike(found, undisturbed(mine, tmp_path / "alone", run.step))
+
+
+@pytest.mark.parametrize("exact", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
+def test_a_newcomer_follows_one_that_trains_alone_to_one_devices_result(tmp_path, taken, followed, exact):
+    torch.set_num_threads(1)
+    mine = rich()
+    run = Elastic(mine, tmp_path / "run", may_lose=True, workers=1, exact=exact)
+    until_followed(run, followed)
+    run.until_planned(2)
+    run.train(3)
+    ended = run.end()
+    assert [plan.workers for plan in run.told.plans] == [1, 2]
+    state = taken[-1][1]
+    assert set(taken[-2:]) == {(None, state), (state, state)}, "the one builds anew, the other has followed"
+    trained_alone, averaged_alone = one_device(run.step)
+    assert difference(ended.state_dict(), trained_alone) <= 1e-9
+    assert difference(ended.average_state_dict(), averaged_alone) <= 1e-9
+    assert not exact or not unlike(ended.state_dict(), undisturbed(mine, tmp_path / "alone", run.step))
+
+
+@pytest.mark.exhaustive
 def test_a_shadow_that_falls_behind_is_given_up_and_joins_as_others_do(tmp_path, monkeypatch, followed):
     monkeypatch.setattr(lending, "_TIMES_STATE", -(10**6))
     run = Elastic(rich(), tmp_path / "run", may_lose=True)
@@ -348,15 +388,17 @@ def test_a_shadow_that_falls_behind_is_given_up_and_joins_as_others_do(tmp_path,
     assert difference(run.end().state_dict(), one_device(run.step)[0]) <= 1e-9
 
 
-@pytest.mark.parametrize("lost", [1, pytest.param(3, marks=pytest.mark.exhaustive)])
-def test_a_loss_while_somebody_follows_costs_no_step(tmp_path, trained, followed, lost):
+@pytest.mark.parametrize(
+    ("workers", "lost"), [(3, 1), *(pytest.param(*each, marks=pytest.mark.exhaustive) for each in ((3, 3), (1, 1)))]
+)
+def test_a_loss_while_somebody_follows_costs_no_step(tmp_path, trained, followed, workers, lost):
     """Of a rank that lends, or of the shadow itself."""
     followed.are_held = True
-    run = Elastic(rich(), tmp_path / "run", may_lose=True, workers=3)
+    run = Elastic(rich(), tmp_path / "run", may_lose=True, workers=workers)
     until_followed(run, followed)
     run.cut_off(lost)
     followed.are_held = False
-    if lost == 1:
+    if lost < workers:
         run.until_planned(3)
     else:
         run.until_noted("before it was let in")

@@ -121,9 +121,11 @@ class Shadowing:
             return
         try:
             transport = self._transport = self._wiring.connections.beside(order["generation"], order["members"])
+            reductions = tuple(codec.decode(Reduction, each) for each in order["reductions"])
             place = ((rank.transport.number, step), self._process.member)
             failed = partial(self._tell_lost, order["ticket"])
-            self._lending, self._borrower = Lending(transport, replica, *place, failed), order["members"][0]
+            self._lending = Lending(transport, replica, reductions, *place, failed)
+            self._borrower = order["members"][0]
             told |= self._lending.told
             told["failed"] = told["facts"][UNKEPT]
         except Exception as error:  # torch's, where memory is short, too: it costs the newcomer alone

@@ -115,11 +115,11 @@ class Rank:
 
     @property
     def may_be_followed(self) -> bool:
-        """Whether each rank has the whole model, and nothing but updates ever changes it."""
+        """Whether each rank that works has the whole model, and nothing but updates ever changes it."""
         replica, own = self._replica, self._own_weights
         if not isinstance(replica, Replica) or (own is not None and own.are_any):
             return False
-        return replica.plan.is_replicated and not replica.may_change_itself
+        return replica.plan.may_be_followed and not replica.may_change_itself
 
     def pause(self) -> None:
         """Stop between two steps, and report all steps that were played."""
@@ -236,7 +236,7 @@ class Rank:
                 measures=process.measures,
                 placed=placed,
                 resident=process.resident,
-                commits=self._commits,
+                commits=self._commits or plan.may_be_followed,
                 tell_losses=process.reporter.losses if self._commits else None,
                 **shared,
             )

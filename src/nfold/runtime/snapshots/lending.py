@@ -12,12 +12,11 @@ Nobody waits for the shadow while steps are played: if it falls too far behind, 
 import contextlib
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import torch
-
+from nfold.core.placement import Reduction
 from nfold.core.tasks import Elements
 from nfold.core.text.units import size
 from nfold.errors import PeerLost, RunError, TransportError
@@ -57,6 +56,7 @@ class Lending:
         self,
         transport: GenerationTransport,
         replica: Replica,
+        reductions: Sequence[Reduction],
         label: Label,
         member: int,
         failed: Callable[[str], None],
@@ -66,6 +66,7 @@ class Lending:
         Args:
             transport: between the shadow and all ranks that sum, beside the steps.
             replica: this rank's.
+            reductions: into which gradients are summed for the shadow.
             label: generation, and steps done.
             member: this process.
             failed: called with why the shadow is given nothing more, once, from any thread.
@@ -74,16 +75,15 @@ class Lending:
         place, num_places = transport.rank - 1, transport.world_size - 1
         held, self.told = _own_part(replica, label, member, place, num_places)
         state_bytes = sum(part.values.numel() * part.values.element_size() for part in held.pieces.values())
-        self._sums = replica.sums_of(replica.rank, replica.plan.reductions)
+        self._sums = replica.sums_of(replica.rank, reductions)
         self._indices = {(each.name, each.start): index for index, each in enumerate(self._sums)}
-        step_bytes = sum(_size(replica.values(each)) for each in self._sums)
-        self._most_bytes = _TIMES_STATE * state_bytes + step_bytes
+        self._most_bytes = _TIMES_STATE * state_bytes + sum(each.num_bytes for each in reductions) // num_places
         self._count = self._unsent_bytes = self._num_unsent = 0
         self._changed = threading.Condition()
         self._is_over = self._is_lost = False
         self._giver = StateGiver(transport, held, (SHADOW,))
         transport.on_failure_too(self._lose)
-        replica.tell_sums(self._summed, self._committed)
+        replica.tell_sums(reductions, self._summed, self._committed)
 
     def finish(self) -> None:
         """Say that no more steps follow, and wait until the shadow was sent everything, or there is none any more.
@@ -97,7 +97,7 @@ class Lending:
 
     def end(self) -> None:
         """Give nothing more."""
-        self._replica.tell_sums(None, None)
+        self._replica.tell_no_sums()
         self._giver.end()
         with self._changed:
             self._is_over = True
@@ -187,7 +187,3 @@ def _own_part(
             pieces[member, len(rows)] = own
             rows.append([*own.described, number >= len(offer.parts)])
     return HeldState(label, pieces), {"rows": rows, "facts": offer.facts}
-
-
-def _size(values: torch.Tensor) -> int:
-    return values.numel() * values.element_size()

@@ -86,6 +86,15 @@ class ExactSums:
                 for each in self._summed[name]:
                     self._give(each, self._buffers.flat(_gradients(each.addends)))
 
+    def gradient(self, name: str, start: int, stop: int) -> torch.Tensor | None:
+        """Return elements of what a parameter is given where nothing travels; None: it is given nothing."""
+        if not self._times[name]:
+            return None
+        (each,) = (each for bucket in self._local for each in self._summed[bucket] if each.name == name)
+        values = torch.empty(stop - start, dtype=each.parameter.dtype, device=each.parameter.device)
+        write(self._buffers.flat(each.addends)[start:stop], each.fraction_bits, values)
+        return values
+
     def _watch(
         self,
         reduction: Reduction,

@@ -4,13 +4,18 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from nfold.capture.batches.shapes import batch_shapes
-from nfold.capture.computing.batch_norm import StatisticsRecorder
+from nfold.capture.computing.batch_norm import (
+    StatisticsRecorder,
+    running_statistics,
+    set_running_statistics,
+)
 from nfold.capture.example_batches import program_batches
 from nfold.capture.side_effects.module_states import is_freed
 from nfold.core.graph import ModelGraph
@@ -18,13 +23,11 @@ from nfold.core.placement import Reduction
 from nfold.core.plan import Plan
 from nfold.core.residency import PlacedRun
 from nfold.core.schedule import RankSchedule
-from nfold.core.tasks import COMMITTED, Elements, Load
+from nfold.core.tasks import COMMITTED, Elements, FoldStatistics, Load
 from nfold.core.trace import ReductionParts, Span, StepParts
 from nfold.errors import ProgramError
 from nfold.planning.costs.peak_memory import foreign_parameters
 from nfold.planning.operator_parts.splitting import split_graph
-from nfold.planning.reductions.norm_messages import FACTOR
-from nfold.planning.reductions.ring_and_server_messages import summed_first
 from nfold.program import Program
 from nfold.runtime.checkpoint.agreement import fingerprints, first_diverged
 from nfold.runtime.checkpoint.checkpoint_format import Checkpoint, Offer, offer
@@ -45,6 +48,7 @@ from nfold.runtime.step.changed_buffers import ChangedBuffers
 from nfold.runtime.step.clipping import Clipping
 from nfold.runtime.step.engine import Engine, Played
 from nfold.runtime.step.kept_program import KeptProgram
+from nfold.runtime.step.lent_sums import SumsAlone, TellSum, lent_sums
 from nfold.runtime.step.traced_model import modules_of
 from nfold.transport.protocol import Transport
 
@@ -114,7 +118,7 @@ class Replica:
         placed: who trains on which samples, where each rank does on its own; empty: all ranks read all.
         resident: samples by their numbers in the whole data; None: `dataset` has them all.
         measures: whether to time reductions.
-        commits: whether a step that fails leaves the state as it was; the plan must be one that is replicated.
+        commits: whether a step that fails leaves the state as it was; the plan must be one that may be followed.
         tell_losses: called in each step, before this rank's last gradients go.
         tasks: is told what is done now; None: nobody looks.
         clock: seconds.
@@ -150,6 +154,7 @@ class Replica:
         self._changed_buffers = ChangedBuffers(self.model, but=norms)
         self._extra_states = ExtraStates(self.model)
         self._previous_end_s: float | None = None
+        self._sums_alone: SumsAlone | None = None
 
     def _build_clipping(self, parameters: dict[str, nn.Parameter]) -> Clipping | None:
         limit = self.program.clip_norm
@@ -239,29 +244,48 @@ class Replica:
 
         Args:
             rank: of those that sum.
-            reductions: of these, each a ring of all of them.
+            reductions: of these, each a ring of all of them, or of the only one.
         """
-        own = tuple(piece for each in reductions for piece in summed_first(each, rank))
-        if rank != reductions[0].members[0]:
-            return own
-        rows = (Elements("statistics", each.name, 0, self.plan.chunks * each.num_elements) for each in self._all_groups)
-        return (*own, *rows, *([FACTOR] if self._clipping is not None else []))
+        return lent_sums(rank, reductions, self._graph, self._all_groups, self.plan.chunks)
 
     def values(self, elements: Elements) -> torch.Tensor:
-        """Return elements of a buffer, a view of shape [stop - start]."""
+        """Return elements of a buffer, of shape [stop - start]."""
+        if elements.kind == "running":
+            return running_statistics(self.model.get_submodule(elements.name))
+        if self._sums_alone is not None and elements.kind == "gradient":
+            return self._sums_alone.values(elements)
         return self._buffers.flat(elements)
 
-    def tell_sums(self, summed: Callable[[Elements], None] | None, committed: Callable[[int], None] | None) -> None:
-        """Set who is told of elements once they are summed, and of steps before they change the training's state."""
+    def tell_sums(self, reductions: Sequence[Reduction], summed: TellSum, committed: Callable[[int], None]) -> None:
+        """Set who is told of elements once they are summed, and of steps before they change the training's state.
+
+        Args:
+            reductions: those of the plan; where this rank trains alone, into which its gradients are put.
+            summed: called with elements.
+            committed: called with a step.
+        """
         self._buffers.on_summed, self._engine.on_commit = summed, committed
+        if self.plan.is_alone:
+            alone = SumsAlone(self.rank, reductions, self._weights.parameters, self._cells.gradient)
+            self._sums_alone, self._engine.on_commit = alone, partial(alone.tell, summed, committed)
+
+    def tell_no_sums(self) -> None:
+        """Tell nobody of sums any more."""
+        self._buffers.on_summed = self._engine.on_commit = self._sums_alone = None
 
     def replay(self, index: int, sums: Iterable[tuple[Elements, torch.Tensor]]) -> None:
         """Do what a step of others has changed of the training's state, from all of its sums."""
         self._cells.begin_again(index, self.sampler.sizes(index))
+        are_folded = False
         for elements, values in sums:
-            self._buffers.flat(elements).copy_(values)
+            if elements.kind == "running":
+                set_running_statistics(self.model.get_submodule(elements.name), values)
+                are_folded = True
+            else:
+                self._buffers.flat(elements).copy_(values)
         for task in self._committed:
-            self._cells.perform(task, _nobody_waits)
+            if not (are_folded and isinstance(task, FoldStatistics)):
+                self._cells.perform(task, _nobody_waits)
         if self.averages is not None:
             self.averages.update(index + 1)
 
@@ -365,7 +389,7 @@ class Replica:
     def close(self) -> None:
         """Stop loading, and let go of the model's parameters: no message of a failed step reaches them any more."""
         self._engine.end()
-        self.tell_sums(None, None)
+        self.tell_no_sums()
         self._loader.close()
         self._cells.close()
 

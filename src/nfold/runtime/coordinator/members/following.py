@@ -114,13 +114,19 @@ class Following:
             if number not in found.stayers
         }
 
-    def follow(self, known: Known, nodes: Mapping[str, Node]) -> list[cmd.ToShell]:
-        """Let the newcomer follow that is to: it has built, and nobody probes. One thing is beside steps."""
+    def follow(self, now: Known, then: Known, nodes: Mapping[str, Node]) -> list[cmd.ToShell]:
+        """Let the newcomer follow that is to, which has built.
+
+        Args:
+            now: what trains.
+            then: what is to follow.
+            nodes: that were measured, by name.
+        """
         if self._next is None:
             return []
         (number, rate), self._next = self._next, None
-        longest_s = longest_follow_s(known, nodes.get(self._host(number)))
-        self.shadow = Shadow(number, self._membership, known, rate, longest_s)
+        longest_s = longest_follow_s(now, nodes.get(self._host(number)))
+        self.shadow = Shadow(number, self._membership, now, then, rate, longest_s)
         later = [each for each in self._membership.newcomers if each not in (number, *self._membership.spares)]
         after = f"; after it {', '.join(map(self._host, later))}" if later else ""
         told = f"{self._host(number)} follows as a shadow: it reads the state beside the steps{after}"

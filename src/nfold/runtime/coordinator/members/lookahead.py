@@ -14,7 +14,7 @@ nobody comes or goes, plans are made for the loss of each host, so that the othe
 from collections.abc import Iterable
 from dataclasses import replace
 from math import isinf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nfold.core.cluster import Cluster, Node
 from nfold.core.job import JobSettings, Known
@@ -26,9 +26,11 @@ from nfold.runtime.coordinator.members.admission import Admission
 from nfold.runtime.coordinator.members.following import Following
 from nfold.runtime.coordinator.members.membership import Decision, Membership
 from nfold.runtime.coordinator.members.newcomer_measuring import NewcomerMeasuring
-from nfold.runtime.coordinator.members.shadow import Shadow
 from nfold.runtime.coordinator.replanning import plan_of
 from nfold.runtime.measuring.declared_nodes import as_if_measured
+
+if TYPE_CHECKING:
+    from nfold.runtime.coordinator.members.shadow import Shadow
 
 _Question = tuple[tuple[int, ...], tuple[int, ...]]
 """Who would stay, and who would come."""
@@ -339,9 +341,10 @@ class Lookahead:
 
     def _follow(self) -> list[cmd.ToShell]:
         """Let the newcomer follow that is to, once it has built and nobody probes: one thing is beside steps."""
-        if self._unbuilt or self._measuring is not None or self._known is None:
+        then = None if self._planned is None else self._planned.known
+        if self._unbuilt or self._measuring is not None or self._known is None or then is None:
             return []
-        return self._following.follow(self._known, self._nodes)
+        return self._following.follow(self._known, then, self._nodes)
 
     def _give_up(self, why: str) -> list[cmd.ToShell]:
         """Let a newcomer build again, to join as others do, which cannot follow for the reason `why`; empty: it can."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from nfold.core import codec
 from nfold.core.cluster import Node
+from nfold.core.graph import ModelGraph
 from nfold.core.job import Known
 from nfold.core.placement import Reduction
 from nfold.core.plan import Plan
@@ -53,10 +54,11 @@ def following_rate(now: Known, then: Known, rank: int, node: Node | None, step_s
     """
     rate = _rate(node)
     before, after = plan_of(now), plan_of(then)
-    if not _can_follow(before, after, rank) or rate is None or node is None:
+    if not _can_follow(before, after, rank, now.graph) or rate is None or node is None:
         return None
     state_bytes, sums_bytes = _state_bytes(now), sum(each.num_bytes for each in before.reductions)
-    waiting_bytes, lent_bytes = TIMES_STATE * state_bytes, LENT_TIMES_STATE * state_bytes / len(before.nodes)
+    num_lenders = len(before.placement.working)
+    waiting_bytes, lent_bytes = TIMES_STATE * state_bytes, LENT_TIMES_STATE * state_bytes / num_lenders
     has_room = _has_room(node, after.predicted.peak_memory_bytes[rank] + waiting_bytes) and all(
         _has_room(now.cluster.node(name), peak_bytes + lent_bytes)
         for name, peak_bytes in zip(before.nodes, before.predicted.peak_memory_bytes, strict=True)
@@ -77,10 +79,22 @@ def _has_room(node: Node, num_bytes: float) -> bool:
     return not node.limits_memory or num_bytes <= node.memory_bytes
 
 
-def _can_follow(before: Plan, after: Plan, rank: int) -> bool:
-    """Whether both plans commit their steps, with the same buckets, and give the newcomer work."""
-    commit = before.commits and after.commits and rank in after.placement.working
-    return commit and list(map(_bucket, before.reductions)) == list(map(_bucket, after.reductions))
+def _can_follow(before: Plan, after: Plan, rank: int, graph: ModelGraph) -> bool:
+    """Whether what trains may be followed by one that the next plan has work for, and its buckets are given.
+
+    One rank alone has sparse gradients as they are; several sum them as dense ones.
+    """
+    if before.is_alone and any(each.sparse_dims for each in graph.parameters):
+        return False
+    commit = before.may_be_followed and after.commits and rank in after.placement.working
+    return commit and list(map(_bucket, lent_by(before, after))) == list(map(_bucket, after.reductions))
+
+
+def lent_by(before: Plan, after: Plan) -> tuple[Reduction, ...]:
+    """Return in which buckets those who train give sums to a newcomer; one alone, in those that follow."""
+    if not before.is_alone:
+        return before.reductions
+    return tuple(replace(each, members=before.placement.working) for each in after.reductions)
 
 
 def _bucket(reduction: Reduction) -> Reduction:
@@ -114,16 +128,20 @@ class Shadow:
         longest_s: for which it may follow until it is.
     """
 
-    def __init__(self, number: int, membership: Membership, known: Known, bytes_per_s: float, longest_s: float) -> None:
+    def __init__(
+        self, number: int, membership: Membership, now: Known, then: Known, bytes_per_s: float, longest_s: float
+    ) -> None:
         """Args:
         number: of the member.
         membership: of the job.
-        known: what trains.
+        now: what trains.
+        then: what is to follow.
         bytes_per_s: at which it reads the state; infinite: as fast as it goes.
         longest_s: for which it may follow until it is as far as the others.
         """
         self.number, self.failure, self.is_ready, self.longest_s = number, "", False, longest_s
-        self._plan, self._bytes_per_s = plan_of(known), bytes_per_s
+        self._plan, self._bytes_per_s = plan_of(now), bytes_per_s
+        self._reductions = [codec.encode(each) for each in lent_by(self._plan, plan_of(then))]
         self._ranks = self._plan.placement.working
         self._lenders = tuple(membership.ranks[rank] for rank in self._ranks)
         self._generation, self._beside = membership.generation, membership.reserve()
@@ -167,7 +185,7 @@ class Shadow:
 
     def _order(self, members: tuple[int, ...]) -> cmd.Send:
         order = {"do": "lend", "ticket": self._beside, "generation": self._beside, "members": list(members)}
-        return cmd.Send(self._lenders, order)
+        return cmd.Send(self._lenders, {**order, "reductions": self._reductions})
 
     def _follow(self) -> list[cmd.ToShell]:
         """Let the newcomer read what was lent.
@@ -202,7 +220,7 @@ class Shadow:
             "state": [self._generation.number, step],
             "sources": sources,
             "ranks": list(self._ranks),
-            "reductions": [codec.encode(each) for each in self._plan.reductions],
+            "reductions": self._reductions,
             "bytes_per_s": None if self._bytes_per_s == inf else self._bytes_per_s,
             "most_bytes": TIMES_STATE * state_bytes,
         }
