@@ -264,14 +264,17 @@ def test_a_newcomer_follows_where_the_state_takes_it_longer_than_a_step_and_sums
 
 
 def test_a_newcomer_may_follow_one_that_trains_alone_unless_gradients_are_sparse():
-    now, then = planned(1), planned(2)
     link = Channel(latency_s=0.0, bandwidth_bytes_per_s=GRAPH.parameter_bytes, origin="measured")
     node = replace(cluster().nodes[0], uplink=link, downlink=link)
-    assert following_rate(now, then, 1, node, 0.5) == GRAPH.parameter_bytes / 2
-    assert following_rate(planned(1, keeps_snapshots=False), then, 1, node, 0.5) is None
-    assert following_rate(now, planned(2, keeps_snapshots=False), 1, node, 0.5) is None
+    kept = replace(profile_of(GRAPH), optimizer_bytes=2 * GRAPH.parameter_bytes)
+    now, then = replace(planned(1), profiles={1: kept}), planned(2)
+    assert following_rate(now, then, 1, node, 1.3) == GRAPH.parameter_bytes / 2
+    assert following_rate(now, then, 1, node, 1.2) is None, "it would fall behind: who trains alone waits for no link"
+    unkept = replace(now, plan=planned(1, keeps_snapshots=False).plan)
+    assert following_rate(unkept, then, 1, node, 1.3) is None
+    assert following_rate(now, planned(2, keeps_snapshots=False), 1, node, 1.3) is None
     sparse = replace(GRAPH, parameters=tuple(replace(each, sparse_dims=1) for each in GRAPH.parameters))
-    assert following_rate(replace(now, graph=sparse), then, 1, node, 0.5) is None
+    assert following_rate(replace(now, graph=sparse), then, 1, node, 1.3) is None
 
 
 def test_one_that_trains_alone_gives_its_gradients_in_the_buckets_of_the_plan_that_follows(monkeypatch):

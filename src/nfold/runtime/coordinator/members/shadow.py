@@ -32,6 +32,8 @@ LONGEST_READ_S = 0.1
 MOST_STEPS = 4.0
 """That the sums of one step may take on the newcomer's link. They must take one at most, and its measured rate is a
 lower bound, since its peer was busy."""
+MOST_STEPS_ALONE = 0.8
+"""The same where one trains alone: its steps wait for no link, and it sent nothing while the newcomer's was measured."""
 OF_LINK = 0.5
 """Of a link, that the state may take; the rest is for gradients and sums."""
 TIMES_STATE = 4
@@ -64,7 +66,8 @@ def following_rate(now: Known, then: Known, rank: int, node: Node | None, step_s
         for name, peak_bytes in zip(before.nodes, before.predicted.peak_memory_bytes, strict=True)
     )
     is_long = state_bytes / rate > max(step_s, LONGEST_READ_S)
-    if not (has_room and is_long and sums_bytes / rate <= MOST_STEPS * step_s):
+    most_s = step_s * (MOST_STEPS_ALONE if before.is_alone else MOST_STEPS)
+    if not (has_room and is_long and sums_bytes / rate <= most_s):
         return None
     return OF_LINK * max(rate, _least_uplink(now))
 
