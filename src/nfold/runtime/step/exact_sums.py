@@ -60,6 +60,7 @@ class ExactSums:
                 self._summed[each.name] = self._watch(each, each.fraction_bits, adder, parameters, sizes)
                 if each.route == "local":
                     self._local.add(each.name)
+        self._by_name = {each.name: each for bucket in self._summed.values() for each in bucket}
 
     def begin(self) -> None:
         """Forget the gradients of the step before."""
@@ -90,7 +91,7 @@ class ExactSums:
         """Return elements of what a parameter is given where nothing travels; None: it is given nothing."""
         if not self._times[name]:
             return None
-        (each,) = (each for bucket in self._local for each in self._summed[bucket] if each.name == name)
+        each = self._by_name[name]
         values = torch.empty(stop - start, dtype=each.parameter.dtype, device=each.parameter.device)
         write(self._buffers.flat(each.addends)[start:stop], each.fraction_bits, values)
         return values
