@@ -13,7 +13,7 @@ from torch import nn
 
 from nfold.core.options.averages import Averages
 from nfold.program import Program
-from nfold.runtime.coordinator.members import lookahead
+from nfold.runtime.coordinator.members import following
 from nfold.runtime.snapshots.shadow import Shadow
 from nfold.runtime.step.replica import Replica
 
@@ -86,7 +86,7 @@ def watch_shadows(monkeypatch: pytest.MonkeyPatch) -> Followed:
         if not found.are_held and step >= self._to_follow.label[1] + 2:
             tell(self, step)
 
-    monkeypatch.setattr(lookahead, "following_rate", lambda *_: inf)
+    monkeypatch.setattr(following, "following_rate", lambda *_: inf)
     monkeypatch.setattr(Replica, "replay", note)
     monkeypatch.setattr(Shadow, "_tell_if_ahead", tell_late)
     return found

@@ -13,7 +13,7 @@ from nfold.runtime.rank.beside_steps import BesideSteps, Shadowing, to_build
 from nfold.runtime.step.replica import Replica
 from nfold.transport.implementations.in_memory import MemoryNetwork
 
-LEND = {"ticket": 1, "generation": 1, "members": [1, 0]}
+LEND = {"ticket": 1, "generation": 1, "members": [1, 0], "reductions": []}
 
 
 class World:

@@ -231,16 +231,20 @@ def followed(monkeypatch) -> Followed:
     return watch_shadows(monkeypatch)
 
 
-def test_a_newcomer_that_has_followed_reads_nothing_and_all_end_with_one_devices_bits(
-    tmp_path, monkeypatch, trained, followed
-):
-    taken, take = [], KeptModel.take
+@pytest.fixture
+def taken(monkeypatch):
+    """Of each model that was built: the state of that which the process had kept, and the state that it is to have."""
+    found, take = [], KeptModel.take
 
     def note(self, part, state, checkpoint):
-        taken.append((self._kept[1] if self._kept else None, state))
+        found.append((self._kept[1] if self._kept else None, state))
         return take(self, part, state, checkpoint)
 
     monkeypatch.setattr(KeptModel, "take", note)
+    return found
+
+
+def test_a_newcomer_that_has_followed_reads_nothing_and_all_end_with_one_devices_bits(tmp_path, taken, followed):
     torch.set_num_threads(1)
     mine = rich()
     run = Elastic(mine, tmp_path / "run", may_lose=True, exact=True)
@@ -256,6 +260,42 @@ def test_a_newcomer_that_has_followed_reads_nothing_and_all_end_with_one_devices
 
 
 @pytest.mark.exhaustive
+def test_several_newcomers_follow_one_after_another_and_all_end_with_one_devices_bits(tmp_path, trained, followed):
+    torch.set_num_threads(1)
+    mine = rich()
+    run = Elastic(mine, tmp_path / "run", may_lose=True, exact=True)
+    run.train(2)
+    for _ in range(2):
+        run.session.request()
+    run.until_planned(3)
+    run.train(3)
+    found = run.end().state_dict()
+    assert [plan.workers for plan in run.told.plans] == [2, 3, 4]
+    assert [len(set(map(id, built))) for built in trained.values()] == [1] * 4
+    assert sum("follows as a shadow" in note for note in run.told.notes) == 2
+    assert not any("follows no more" in note for note in run.told.notes)
+    assert not unlike(found, undisturbed(mine, tmp_path / "alone", run.step))
+
+
+@pytest.mark.parametrize("exact", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
+def test_a_newcomer_follows_one_that_trains_alone_to_one_devices_result(tmp_path, taken, followed, exact):
+    torch.set_num_threads(1)
+    mine = rich()
+    run = Elastic(mine, tmp_path / "run", may_lose=True, workers=1, exact=exact)
+    until_followed(run, followed)
+    run.until_planned(2)
+    run.train(3)
+    ended = run.end()
+    assert [plan.workers for plan in run.told.plans] == [1, 2]
+    state = taken[-1][1]
+    assert set(taken[-2:]) == {(None, state), (state, state)}, "the one builds anew, the other has followed"
+    trained_alone, averaged_alone = one_device(run.step)
+    assert difference(ended.state_dict(), trained_alone) <= 1e-9
+    assert difference(ended.average_state_dict(), averaged_alone) <= 1e-9
+    assert not exact or not unlike(ended.state_dict(), undisturbed(mine, tmp_path / "alone", run.step))
+
+
+@pytest.mark.exhaustive
 def test_a_shadow_that_falls_behind_is_given_up_and_joins_as_others_do(tmp_path, monkeypatch, followed):
     monkeypatch.setattr(lending, "_TIMES_STATE", -(10**6))
     run = Elastic(rich(), tmp_path / "run", may_lose=True)
@@ -268,15 +308,17 @@ def test_a_shadow_that_falls_behind_is_given_up_and_joins_as_others_do(tmp_path,
     assert difference(run.end().state_dict(), one_device(run.step)[0]) <= 1e-9
 
 
-@pytest.mark.parametrize("lost", [1, pytest.param(3, marks=pytest.mark.exhaustive)])
-def test_a_loss_while_somebody_follows_costs_no_step(tmp_path, trained, followed, lost):
+@pytest.mark.parametrize(
+    ("workers", "lost"), [(3, 1), *(pytest.param(*each, marks=pytest.mark.exhaustive) for each in ((3, 3), (1, 1)))]
+)
+def test_a_loss_while_somebody_follows_costs_no_step(tmp_path, trained, followed, workers, lost):
     """Of a rank that lends, or of the shadow itself."""
     followed.are_held = True
-    run = Elastic(rich(), tmp_path / "run", may_lose=True, workers=3)
+    run = Elastic(rich(), tmp_path / "run", may_lose=True, workers=workers)
     until_followed(run, followed)
     run.cut_off(lost)
     followed.are_held = False
-    if lost == 1:
+    if lost < workers:
         run.until_planned(3)
     else:
         run.until_noted("before it was let in")

@@ -1,6 +1,5 @@
 """A newcomer follows those who each have a part of the state, as one that has all, and takes its own part from that."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,13 +9,9 @@ from harness import difference
 from nets import program
 from random_members import undisturbed, unlike
 from shadows import Followed, one_device, rich, until_followed, watch_shadows
-from torch import nn
 
-from nfold.core.tasks import Elements
-from nfold.errors import RunError
 from nfold.runtime.rank.rank_of_generation import Rank
 from nfold.runtime.rank.state_handing import StateHanding
-from nfold.runtime.step.replica import Replica
 from nfold.verbs.ranks.thread_ranks import threads_put_back
 
 
@@ -109,15 +104,3 @@ def test_a_loss_leaves_nobody_with_a_state_of_its_own(tmp_path, monkeypatch, fol
     weights = run.end().state_dict()
     assert not armed
     assert difference(weights, one_device(run.step)[0]) <= 1e-9
-
-
-@pytest.mark.parametrize("gradient", [None, torch.ones(2, 2).to_sparse()])
-def test_a_weight_without_a_number_for_each_element_of_its_gradient_is_no_sum(gradient):
-    weight, replica = nn.Parameter(torch.ones(2, 2)), object.__new__(Replica)
-    replica._local = {"b0": SimpleNamespace(parameters=("w",))}
-    replica._weights = SimpleNamespace(parameters={"w": weight})
-    weight.grad = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-    assert replica.values(Elements("gradient", "b0", 0, 4)).tolist() == [1, 2, 3, 4]
-    weight.grad = gradient
-    with pytest.raises(RunError, match=r"w has (no|a sparse) gradient"):
-        replica.values(Elements("gradient", "b0", 0, 4))

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nfold.core import codec
+from nfold.core.placement import Reduction
 from nfold.core.tasks import from_row
 from nfold.errors import NfoldError, RunError
 from nfold.runtime.checkpoint.joined_facts import UNKEPT
@@ -134,9 +135,11 @@ class Shadowing:
             return
         try:
             transport = self._transport = self._wiring.connections.beside(order["generation"], order["members"])
+            reductions = tuple(codec.decode(Reduction, each) for each in order["reductions"])
             place = ((rank.transport.number, step), self._process.member)
             failed = partial(self._tell_lost, order["ticket"])
-            self._lending, self._borrower = Lending(transport, replica, *place, failed), order["members"][0]
+            self._lending = Lending(transport, replica, reductions, *place, failed)
+            self._borrower = order["members"][0]
             told |= self._lending.told
             told["failed"] = told["facts"][UNKEPT]
         except Exception as error:  # torch's, where memory is short, too: it costs the newcomer alone

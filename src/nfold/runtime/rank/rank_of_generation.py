@@ -236,7 +236,7 @@ class Rank:
                 measures=process.measures,
                 placed=placed,
                 resident=process.resident,
-                commits=self._commits,
+                commits=self._commits or plan.may_be_followed,
                 tell_losses=process.reporter.losses if self._commits else None,
                 **shared,
             )

@@ -12,10 +12,11 @@ Nobody waits for the shadow while steps are played: if it falls too far behind, 
 import contextlib
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from nfold.core.placement import Reduction
 from nfold.core.tasks import Elements, to_row
 from nfold.core.text.units import size
 from nfold.errors import PeerLost, RunError, TransportError
@@ -56,6 +57,7 @@ class Lending:
         self,
         transport: GenerationTransport,
         replica: Replica,
+        reductions: Sequence[Reduction],
         label: Label,
         member: int,
         failed: Callable[[str], None],
@@ -65,6 +67,7 @@ class Lending:
         Args:
             transport: between the shadow and all ranks that sum, beside the steps.
             replica: this rank's.
+            reductions: into which gradients are summed for the shadow.
             label: generation, and steps done.
             member: this process.
             failed: called with why the shadow is given nothing more, once, from any thread.
@@ -72,10 +75,10 @@ class Lending:
         self._transport, self._replica, self._tell_failure = transport, replica, failed
         held, self.told = _own_part(replica, label, member)
         state_bytes = sum(part.values.numel() * part.values.element_size() for part in held.pieces.values())
-        self._sums = replica.sums_of(replica.rank, replica.plan.reductions)
+        self._sums = replica.sums_of(replica.rank, reductions)
         self._indices = {(each.name, each.start): index for index, each in enumerate(self._sums)}
         self.told["sums"] = [to_row(each) for each in self._sums]
-        item_bytes = {each.name: each.item_bytes for each in replica.plan.reductions}
+        item_bytes = {each.name: each.item_bytes for each in reductions}
         own = (each for each in self._sums if each.kind == "gradient")
         step_bytes = sum((each.stop - each.start) * item_bytes[each.name] for each in own)
         self._most_bytes = _TIMES_STATE * state_bytes + step_bytes
@@ -84,7 +87,7 @@ class Lending:
         self._is_over = self._is_lost = False
         self._giver = StateGiver(transport, held, (SHADOW,))
         transport.on_failure_too(self._lose)
-        replica.tell_sums(self._summed, self._committed)
+        replica.tell_sums(reductions, self._summed, self._committed)
 
     def finish(self) -> None:
         """Say that no more steps follow, and wait until the shadow was sent everything, or there is none any more.
@@ -98,7 +101,7 @@ class Lending:
 
     def end(self) -> None:
         """Give nothing more."""
-        self._replica.tell_sums(None, None)
+        self._replica.tell_no_sums()
         self._giver.end()
         with self._changed:
             self._is_over = True

@@ -119,6 +119,7 @@ class Cells:
         self._segments: dict[int, BoundSegment] = {}
         self._tensors = {tensor.name: tensor for tensor in graph.tensors}
         held = {name for each in reductions if each.route != "local" for name in each.parameters}
+        self._parameters = parameters
         self._unheld = [parameter for name, parameter in parameters.items() if name not in held]
         self._own_sums = tuple(
             piece for each in reductions if each.route == "local" for piece in summed_first(each, schedule.rank)
@@ -178,6 +179,15 @@ class Cells:
     def losses(self) -> dict[int, float]:
         """Weighted loss of each chunk whose loss this rank computed in the step."""
         return self._step.losses
+
+    def gradient(self, name: str, start: int, stop: int) -> torch.Tensor | None:
+        """Return elements of what this rank alone updates a parameter by; None: it has no gradient, or a sparse one."""
+        if self._exact is not None:
+            return self._exact.gradient(name, start, stop)
+        gradient = self._parameters[name].grad
+        if gradient is None or gradient.layout is not torch.strided:
+            return None
+        return gradient.detach().reshape(-1)[start:stop]
 
     def perform(self, task: ComputeTask, emit: Emit) -> None:
         """Do a compute task; call `emit` with the events that it signals on the way."""
