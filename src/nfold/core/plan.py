@@ -113,6 +113,18 @@ class Plan:
         return self.keeps_snapshots and self.is_replicated
 
     @property
+    def is_alone(self) -> bool:
+        """Whether one rank holds the whole model, and updates all of it, in synchronous steps."""
+        working, is_synchronous = self.placement.working, self.asynchrony is None and not self.splits
+        are_own = all(each.route == "local" and each.members == working for each in self.reductions)
+        return is_synchronous and len(working) == 1 and are_own
+
+    @property
+    def may_be_followed(self) -> bool:
+        """Whether a step updates last, from sums that a newcomer could be given to do the same."""
+        return self.commits or (self.keeps_snapshots and self.is_alone)
+
+    @property
     def keepers(self) -> tuple[int, ...]:
         """Ranks that have a part of the training's state, ascending. Others run ahead of these."""
         if self.asynchrony is not None:

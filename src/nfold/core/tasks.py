@@ -18,9 +18,9 @@ Purpose = Literal[
     "activation", "activation gradient", "reduce", "gather", "push", "pull", "statistics", "norm", "acknowledgement"
 ]
 """Of a message. `reduce` and `push` bring gradients of weights, `gather` their sums, `pull` new values."""
-BufferKind = Literal["gradient", "addend", "value", "statistics", "norm", "acknowledgement"]
+BufferKind = Literal["gradient", "addend", "value", "statistics", "running", "norm", "acknowledgement"]
 """Gradients of a bucket, or the whole numbers that they are summed as (`--exact`); its values; rows of a group of batch
-norms; `squares` of each rank or the `factor`; nothing."""
+norms; the running statistics of one; `squares` of each rank or the `factor`; nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Elements:
 
     kind: BufferKind
     name: str
-    """The bucket's or the group's."""
+    """The bucket's, the group's or the module's."""
     start: int
     stop: int
     chunk: int | None = None

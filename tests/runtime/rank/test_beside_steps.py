@@ -9,11 +9,11 @@ import pytest
 
 from nfold.runtime.checkpoint.joined_facts import UNKEPT
 from nfold.runtime.rank import beside_steps
-from nfold.runtime.rank.beside_steps import BesideSteps, Shadowing
+from nfold.runtime.rank.beside_steps import BesideSteps, Shadowing, to_build
 from nfold.runtime.step.replica import Replica
 from nfold.transport.implementations.in_memory import MemoryNetwork
 
-LEND = {"ticket": 1, "generation": 1, "members": [1, 0]}
+LEND = {"ticket": 1, "generation": 1, "members": [1, 0], "reductions": []}
 
 
 class World:
@@ -74,3 +74,21 @@ def test_a_rank_that_cannot_copy_its_part_trains_on(world, monkeypatch):
     world.lend()
     (told,) = world.told
     assert (told["is"], told["failed"]) == ("lent", "MemoryError")
+
+
+PART, WHOLE = {"rank": 2, "world_size": 3, "plan": "part"}, {"plan": "whole"}
+BUILT_WHOLE = {"rank": 0, "world_size": 1, "plan": "whole", "follows": True, "whole": WHOLE}
+
+
+@pytest.mark.parametrize(
+    ("owns_process", "follows", "whole", "built"),
+    [
+        (True, False, None, [PART | {"follows": False, "whole": None}]),
+        (False, False, None, []),
+        (False, True, None, [PART | {"follows": True, "whole": None}]),
+        (False, True, WHOLE, [BUILT_WHOLE]),
+        (True, True, WHOLE, [PART | {"follows": False, "whole": WHOLE}, BUILT_WHOLE]),
+    ],
+)
+def test_a_newcomer_builds_what_it_follows_with_last(owns_process, follows, whole, built):
+    assert to_build(PART | {"follows": follows, "whole": whole}, owns_process=owns_process) == built

@@ -2,25 +2,22 @@
 
 from collections import defaultdict
 from dataclasses import replace
-from math import inf
 from typing import Any
 
 import pytest
 import torch
 from elastic import CHUNKS, Elastic
-from harness import CPU, difference, graph_of, make_plan, plain_loop, play, read_checkpoint
-from nets import adamw, program
+from harness import CPU, difference, graph_of, make_plan, play, read_checkpoint
+from nets import program
 from random_members import undisturbed, unlike
+from shadows import Followed, one_device, rich, until_followed, watch_shadows
 from torch import nn
 
-from nfold.core.options.averages import Averages
 from nfold.planning.scheduling.rank_schedules import rank_schedules
 from nfold.program import Program
-from nfold.runtime.coordinator.members import lookahead
 from nfold.runtime.parameters.buffers import Buffers
 from nfold.runtime.rank.rank_of_generation import Rank
 from nfold.runtime.snapshots import lending
-from nfold.runtime.snapshots.shadow import Shadow
 from nfold.runtime.step.built_model import KeptModel, Part
 from nfold.runtime.step.cells import Cells
 from nfold.runtime.step.replica import Replica
@@ -29,7 +26,6 @@ from nfold.verbs.ranks.thread_ranks import threads_put_back
 from nfold.verbs.running.run import Run
 
 STATE = (0, 3)
-DECAY = 0.8
 
 
 @pytest.fixture(autouse=True)
@@ -49,50 +45,6 @@ def trained(monkeypatch):
 
     monkeypatch.setattr(Rank, "_do_build", note)
     return found
-
-
-def rich(dropout: float = 0.0, **more: Any) -> Program:
-    """Batch norm, a frozen layer, a schedule, clipping and averages, with an optimizer that keeps two tensors each."""
-
-    def model() -> nn.Module:
-        first = nn.Linear(128, 9).requires_grad_(False)
-        hidden = (first, nn.BatchNorm1d(9), nn.Tanh(), *([nn.Dropout(dropout)] if dropout else []))
-        return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(9, 4)).double()
-
-    return replace(
-        program("plain", adamw),
-        model=model,
-        clip_norm=0.1,
-        scheduler=lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9),
-        averages=Averages(decay=DECAY),
-        **more,
-    )
-
-
-class Averaging(torch.optim.lr_scheduler.ExponentialLR):
-    """A schedule that averages the weights after each step."""
-
-    found: tuple[torch.Tensor, ...] = ()
-
-    def step(self, epoch: int | None = None) -> None:
-        super().step()
-        if self.last_epoch:
-            now = [each.detach().clone() for each in self.optimizer.param_groups[0]["params"]]
-            old = self.found or now
-            self.found = tuple(DECAY * a + (1 - DECAY) * b for a, b in zip(old, now, strict=True))
-
-
-def one_device(steps: int) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """The end of one device's training, and that of its average."""
-    made: list[Averaging] = []
-
-    def schedule(optimizer: torch.optim.Optimizer) -> Averaging:
-        made.append(Averaging(optimizer, 0.9))
-        return made[0]
-
-    model = plain_loop(replace(rich(), scheduler=schedule), steps, CHUNKS)
-    names = [name for name, _ in model.named_parameters()]
-    return model.state_dict(), {**model.state_dict(), **dict(zip(names, made[0].found, strict=True))}
 
 
 def join_and_leave(source: Program, folder: Any, **wishes: Any) -> tuple[Elastic, Run]:
@@ -273,54 +225,26 @@ def test_what_was_built_before_it_was_needed_takes_all_of_the_state():
     anew.close()
 
 
-class Followed:
-    """What shadows do in a run."""
-
-    def __init__(self) -> None:
-        self.steps: list[int] = []
-        """That were played after the others."""
-        self.are_held = False
-        """Whether they say nothing of how far they are."""
-
-
 @pytest.fixture
 def followed(monkeypatch) -> Followed:
     """Each newcomer follows, however quick its link is, and plays two steps at least."""
-    found, replay, tell = Followed(), Replica.replay, Shadow._tell_if_ahead
-
-    def note(self, index, sums):
-        replay(self, index, sums)
-        found.steps.append(index)
-
-    def tell_late(self, step):
-        if not found.are_held and step >= self._to_follow.label[1] + 2:
-            tell(self, step)
-
-    monkeypatch.setattr(lookahead, "following_rate", lambda *_: inf)
-    monkeypatch.setattr(Replica, "replay", note)
-    monkeypatch.setattr(Shadow, "_tell_if_ahead", tell_late)
-    return found
+    return watch_shadows(monkeypatch)
 
 
-def until_followed(run: Elastic, followed: Followed) -> None:
-    """Let another one come, and train until it has played a step after the others."""
-    run.train(2)
-    run.session.request()
-    while not followed.steps:
-        assert not any("follows no more" in note for note in run.told.notes)
-        run.train(1)
-
-
-def test_a_newcomer_that_has_followed_reads_nothing_and_all_end_with_one_devices_bits(
-    tmp_path, monkeypatch, trained, followed
-):
-    taken, take = [], KeptModel.take
+@pytest.fixture
+def taken(monkeypatch):
+    """Of each model that was built: the state of that which the process had kept, and the state that it is to have."""
+    found, take = [], KeptModel.take
 
     def note(self, part, state, checkpoint):
-        taken.append((self._kept[1] if self._kept else None, state))
+        found.append((self._kept[1] if self._kept else None, state))
         return take(self, part, state, checkpoint)
 
     monkeypatch.setattr(KeptModel, "take", note)
+    return found
+
+
+def test_a_newcomer_that_has_followed_reads_nothing_and_all_end_with_one_devices_bits(tmp_path, taken, followed):
     torch.set_num_threads(1)
     mine = rich()
     run = Elastic(mine, tmp_path / "run", may_lose=True, exact=True)
@@ -336,6 +260,42 @@ def test_a_newcomer_that_has_followed_reads_nothing_and_all_end_with_one_devices
 
 
 @pytest.mark.exhaustive
+def test_several_newcomers_follow_one_after_another_and_all_end_with_one_devices_bits(tmp_path, trained, followed):
+    torch.set_num_threads(1)
+    mine = rich()
+    run = Elastic(mine, tmp_path / "run", may_lose=True, exact=True)
+    run.train(2)
+    for _ in range(2):
+        run.session.request()
+    run.until_planned(3)
+    run.train(3)
+    found = run.end().state_dict()
+    assert [plan.workers for plan in run.told.plans] == [2, 3, 4]
+    assert [len(set(map(id, built))) for built in trained.values()] == [1] * 4
+    assert sum("follows as a shadow" in note for note in run.told.notes) == 2
+    assert not any("follows no more" in note for note in run.told.notes)
+    assert not unlike(found, undisturbed(mine, tmp_path / "alone", run.step))
+
+
+@pytest.mark.parametrize("exact", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
+def test_a_newcomer_follows_one_that_trains_alone_to_one_devices_result(tmp_path, taken, followed, exact):
+    torch.set_num_threads(1)
+    mine = rich()
+    run = Elastic(mine, tmp_path / "run", may_lose=True, workers=1, exact=exact)
+    until_followed(run, followed)
+    run.until_planned(2)
+    run.train(3)
+    ended = run.end()
+    assert [plan.workers for plan in run.told.plans] == [1, 2]
+    state = taken[-1][1]
+    assert set(taken[-2:]) == {(None, state), (state, state)}, "the one builds anew, the other has followed"
+    trained_alone, averaged_alone = one_device(run.step)
+    assert difference(ended.state_dict(), trained_alone) <= 1e-9
+    assert difference(ended.average_state_dict(), averaged_alone) <= 1e-9
+    assert not exact or not unlike(ended.state_dict(), undisturbed(mine, tmp_path / "alone", run.step))
+
+
+@pytest.mark.exhaustive
 def test_a_shadow_that_falls_behind_is_given_up_and_joins_as_others_do(tmp_path, monkeypatch, followed):
     monkeypatch.setattr(lending, "_TIMES_STATE", -(10**6))
     run = Elastic(rich(), tmp_path / "run", may_lose=True)
@@ -348,15 +308,17 @@ def test_a_shadow_that_falls_behind_is_given_up_and_joins_as_others_do(tmp_path,
     assert difference(run.end().state_dict(), one_device(run.step)[0]) <= 1e-9
 
 
-@pytest.mark.parametrize("lost", [1, pytest.param(3, marks=pytest.mark.exhaustive)])
-def test_a_loss_while_somebody_follows_costs_no_step(tmp_path, trained, followed, lost):
+@pytest.mark.parametrize(
+    ("workers", "lost"), [(3, 1), *(pytest.param(*each, marks=pytest.mark.exhaustive) for each in ((3, 3), (1, 1)))]
+)
+def test_a_loss_while_somebody_follows_costs_no_step(tmp_path, trained, followed, workers, lost):
     """Of a rank that lends, or of the shadow itself."""
     followed.are_held = True
-    run = Elastic(rich(), tmp_path / "run", may_lose=True, workers=3)
+    run = Elastic(rich(), tmp_path / "run", may_lose=True, workers=workers)
     until_followed(run, followed)
     run.cut_off(lost)
     followed.are_held = False
-    if lost == 1:
+    if lost < workers:
         run.until_planned(3)
     else:
         run.until_noted("before it was let in")

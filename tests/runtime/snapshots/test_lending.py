@@ -16,7 +16,7 @@ from nfold.runtime.snapshots.state_memory import HeldState
 from nfold.transport.generations.generation_transport import GenerationTransport
 from nfold.transport.implementations.in_memory import MemoryNetwork
 
-REPLICA = SimpleNamespace(rank=1, plan=SimpleNamespace(reductions=()), sums_of=lambda *_: (), tell_sums=lambda *_: None)
+REPLICA = SimpleNamespace(rank=1, sums_of=lambda *_: (), tell_sums=lambda *_: None, tell_no_sums=lambda: None)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def lend(
     values = torch.zeros(3)
     held = HeldState((0, 1), {(1, 0): StatePart("weight", (3,), 0, values)})
     monkeypatch.setattr(lending, "_own_part", lambda *_: (held, {}))
-    return Lending(transport, REPLICA, (0, 1), 1, lambda _: None), weakref.ref(values)
+    return Lending(transport, REPLICA, (), (0, 1), 1, lambda _: None), weakref.ref(values)
 
 
 def test_a_shadow_is_told_the_end_where_only_another_lender_is_lost(transports, monkeypatch):

@@ -17,6 +17,22 @@ Call = tuple[torch.Tensor, torch.Tensor]
 """Mean and unbiased variance of one call, one number per channel."""
 
 
+def running_statistics(norm: Any) -> torch.Tensor:
+    """Return a batch norm's running means, variances and number of calls, of shape [2 channels + 1], in float64."""
+    count = norm.num_batches_tracked
+    told = torch.zeros(1, device=norm.running_mean.device) if count is None else count.reshape(1)
+    return torch.cat([each.detach().double() for each in (norm.running_mean, norm.running_var, told)])
+
+
+def set_running_statistics(norm: Any, values: torch.Tensor) -> None:
+    """Give a batch norm what `running_statistics` returned of the same one elsewhere."""
+    mean, variance, count = values.split_with_sizes([norm.running_mean.numel(), norm.running_var.numel(), 1])
+    norm.running_mean.copy_(mean)
+    norm.running_var.copy_(variance)
+    if norm.num_batches_tracked is not None:
+        norm.num_batches_tracked.copy_(count[0])
+
+
 @dataclass(slots=True)
 class _True:
     """What a module holds while a call writes elsewhere."""

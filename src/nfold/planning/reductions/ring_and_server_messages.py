@@ -160,11 +160,21 @@ def ring(reduction: Reduction, ready: Mapping[int, Events], network: MessageWrit
 
 
 def summed_first(reduction: Reduction, rank: int) -> tuple[Elements, ...]:
-    """Return the pieces of a ring's sums that one member has before all others, before they go round."""
-    shares = equal_shares(reduction.num_elements, reduction.members)
-    share = shares[(reduction.members.index(rank) + 1) % len(shares)]
-    pieces = _pieces(share, reduction.piece_elements)
-    return tuple(Elements("gradient", reduction.name, start, stop) for start, stop in pieces)
+    """Return the pieces of a bucket's sums that one rank has before all others: together all ranks have each once.
+
+    Round a ring that is before the sums go round. A server has what it serves, the only owner of a bucket has all.
+    """
+    if reduction.route == "server":
+        bounds = [(start, stop) for _, share, start, stop in _cut_alike(reduction) if share.rank == rank]
+    elif rank not in reduction.members:
+        bounds = []
+    elif reduction.route == "local":
+        bounds = [(0, reduction.num_elements)]
+    else:
+        shares = equal_shares(reduction.num_elements, reduction.members)
+        share = shares[(reduction.members.index(rank) + 1) % len(shares)]
+        bounds = list(_pieces(share, reduction.piece_elements))
+    return tuple(Elements("gradient", reduction.name, start, stop) for start, stop in bounds)
 
 
 def push(reduction: Reduction, ready: Mapping[int, Events], network: MessageWriter) -> dict[Share, Events]:

@@ -6,5 +6,6 @@ order                the order of each rank's compute tasks
 windows              how many chunks a rank may have begun and not finished
 cell_dependencies    what each cell waits for
 rank_schedules       what each rank is sent of it
+shadow_part          what a newcomer that follows as a shadow is given of a step, and what it plays
 garbage_collection   Python's collector, kept away meanwhile
 """

@@ -69,8 +69,8 @@ class Buffers:
     """All flat buffers of one rank. On an accelerator the wire has a copy in host memory.
 
     Attributes:
-        on_summed: called with elements that were added to for the last time in a step, from the transport's threads;
-            None: nobody wants to know.
+        on_summed: called with elements that were added to for the last time in a step, from the transport's threads,
+            and with those that nobody adds to before they are updated; None: nobody wants to know.
     """
 
     def __init__(

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from nfold.core import codec
 from nfold.core.placement import Reduction
-from nfold.errors import NfoldError
+from nfold.core.tasks import from_row
+from nfold.errors import NfoldError, RunError
 from nfold.runtime.checkpoint.joined_facts import UNKEPT
 from nfold.runtime.control.channel import ChannelClosed, ControlChannel, Message
 from nfold.runtime.rank.process import Process
@@ -95,6 +96,19 @@ class BesideSteps:
         return {"found": codec.encode(found) if found else None}
 
 
+def to_build(order: Message, *, owns_process: bool) -> list[Message]:
+    """Return what a newcomer builds beside the steps of others, one after the other: what takes long, it keeps.
+
+    Args:
+        order: to build its part of the next plan, as which it may follow, or to follow with the whole model.
+        owns_process: False: threads that train share torch with it, so it builds nothing that it does not follow with.
+    """
+    whole = order["whole"]
+    part = {**order, "follows": order["follows"] and whole is None}
+    parts = [part] if owns_process or part["follows"] else []
+    return parts if whole is None else [*parts, {**order, **whole, "rank": 0, "world_size": 1}]
+
+
 class Shadowing:
     """What one process does for a newcomer that is a shadow, or as that newcomer. One thread gives the orders."""
 
@@ -115,15 +129,17 @@ class Shadowing:
         if not order["members"]:
             return
         replica, step = rank.replica, rank.reached
-        told: Message = {"step": step, "rows": [], "facts": {}, "failed": ""}
+        told: Message = {"step": step, "rows": [], "facts": {}, "sums": [], "failed": ""}
         if not isinstance(replica, Replica) or not rank.may_be_followed:
             self._tell("lent", order["ticket"], **told | {"failed": NOT_ALONE})
             return
         try:
             transport = self._transport = self._wiring.connections.beside(order["generation"], order["members"])
+            reductions = tuple(codec.decode(Reduction, each) for each in order["reductions"])
             place = ((rank.transport.number, step), self._process.member)
             failed = partial(self._tell_lost, order["ticket"])
-            self._lending, self._borrower = Lending(transport, replica, *place, failed), order["members"][0]
+            self._lending = Lending(transport, replica, reductions, *place, failed)
+            self._borrower = order["members"][0]
             told |= self._lending.told
             told["failed"] = told["facts"][UNKEPT]
         except Exception as error:  # torch's, where memory is short, too: it costs the newcomer alone
@@ -144,11 +160,13 @@ class Shadowing:
         replica = self._rank.replica
         assert isinstance(replica, Replica), "it may follow"
         try:
-            reductions = tuple(codec.decode(Reduction, each) for each in order["reductions"])
+            lent = tuple(tuple(map(from_row, sums)) for sums in order["sums"])
+            if not replica.is_given([each for own in lent for each in own]):
+                raise RunError("others do not give it all that a step changes")
             to_follow = ToFollow(
                 label=tuple(order["state"]),
                 header=header,
-                lent=tuple(replica.sums_of(rank, reductions) for rank in order["ranks"]),
+                lent=lent,
                 bytes_per_s=order["bytes_per_s"],
                 most_bytes=order["most_bytes"],
             )

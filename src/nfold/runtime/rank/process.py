@@ -15,7 +15,7 @@ from nfold.runtime.control.orders import Orders
 from nfold.runtime.data.loaders import LoaderPool
 from nfold.runtime.failures.stalls import TaskWatch
 from nfold.runtime.rank.reporter import Reporter
-from nfold.runtime.snapshots.state_memory import StateMemory
+from nfold.runtime.snapshots.state_memory import HeldState, StateMemory
 from nfold.runtime.step.built_model import KeptModel
 from nfold.runtime.step.kept_program import KeptProgram
 
@@ -56,6 +56,8 @@ class Process:
     """What it does now, for its heartbeat to look at."""
     kept_model: KeptModel = field(default_factory=KeptModel)
     """Its model, while no generation trains it."""
+    followed: HeldState | None = None
+    """The state of all as a shadow has it that had the whole model, for the generation that follows."""
     followed_bytes: int = 0
     """Of the state that it was given as a shadow, for the generation that follows."""
 

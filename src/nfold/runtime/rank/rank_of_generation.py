@@ -115,11 +115,11 @@ class Rank:
 
     @property
     def may_be_followed(self) -> bool:
-        """Whether each rank has the whole model, and nothing but updates ever changes it."""
+        """Whether nothing but updates ever changes its part of the model."""
         replica, own = self._replica, self._own_weights
         if not isinstance(replica, Replica) or (own is not None and own.are_any):
             return False
-        return replica.plan.is_replicated and not replica.may_change_itself
+        return not replica.may_change_itself
 
     def pause(self) -> None:
         """Stop between two steps, and report all steps that were played."""
@@ -143,7 +143,7 @@ class Rank:
 
     def keep(self, state: Label | None) -> None:
         """Keep the model with the state that others have too; None: it was built and never trained."""
-        self._state_handing.keep_model(self._replica, self._own_weights, state)
+        self._state_handing.keep_built(self._replica, self._own_weights, state)
 
     def close(self) -> None:
         """Free the model and the buffers, whatever is under way; a model that the process keeps stays."""
@@ -236,7 +236,7 @@ class Rank:
                 measures=process.measures,
                 placed=placed,
                 resident=process.resident,
-                commits=self._commits,
+                commits=self._commits or plan.may_be_followed,
                 tell_losses=process.reporter.losses if self._commits else None,
                 **shared,
             )

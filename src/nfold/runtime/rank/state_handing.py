@@ -13,7 +13,7 @@ from nfold.runtime.rank.state_delivery import send_state
 from nfold.runtime.snapshots.handing import Handing, hand
 from nfold.runtime.snapshots.state_giving import StateGiver
 from nfold.runtime.snapshots.state_memory import HeldState, Label, live_state
-from nfold.runtime.snapshots.state_reading import Source, StateReading
+from nfold.runtime.snapshots.state_reading import Source, StateReading, own_sources
 from nfold.runtime.step.built_model import BuiltModel, Part
 from nfold.runtime.step.replica import Replica
 from nfold.transport.generations.generation_transport import GenerationTransport
@@ -49,6 +49,14 @@ class StateHanding:
         finds_any = own_weights is not None and own_weights.are_any
         if isinstance(replica, Replica) and replica.is_changed_by_updates_alone and not finds_any:
             self._process.kept_model.keep(replica.built, state)
+
+    def keep_built(self, replica: Any, own_weights: OwnWeights | None, state: Label | None) -> None:
+        """As `keep_model`, of a newcomer; where it plays another part now than it had as a shadow, hold its state."""
+        self.keep_model(replica, own_weights, state)
+        if state is not None and isinstance(replica, Replica) and replica.built.part is None:
+            offer = replica.held(is_checked=False)
+            if not offer.facts[UNKEPT]:
+                self._process.followed = live_state(state, self._process.member, offer)
 
     def kept_model(self, part: Part | None, checkpoint: Checkpoint | None) -> BuiltModel | None:
         """Return the model that this generation goes on with, as `KeptModel.take` does; after `checkpoint`."""
@@ -111,16 +119,22 @@ class StateHanding:
             order: to build.
             header: of the state; empty: there is none.
         """
+        followed, self._process.followed = self._process.followed, None
         if order["state"] is None:
             self._process.memory.clear()
             return Checkpoint(header, self._read_file) if header else None
         told = order["state"]
         label = (told["generation"], told["step"])
         state = self._process.memory.get(label)
-        self._begun = state or HeldState(label)
         self._give(state, told)
         sources = list(map(Source.from_row, told["sources"]))
-        self._reading = StateReading(self._transport, state, sources)
+        own = []
+        if followed is not None and followed.label == label:
+            own = own_sources(followed, header, self._transport.rank)
+        if own:
+            state = followed
+        self._begun = state or HeldState(label)
+        self._reading = StateReading(self._transport, state, sources, own)
         return Checkpoint(header, self._reading.read)
 
     def _give(self, state: HeldState | None, told: Message) -> None:

@@ -60,7 +60,7 @@ from nfold.runtime.data.loaded_program import facts_of, find_device, load_datase
 from nfold.runtime.data.loaders import LoaderPool
 from nfold.runtime.measuring.unsent_bytes import lift_limits
 from nfold.runtime.rank.agreed_gradients import agreed_gradients
-from nfold.runtime.rank.beside_steps import BesideSteps, Shadowing
+from nfold.runtime.rank.beside_steps import BesideSteps, Shadowing, to_build
 from nfold.runtime.rank.cut_trial import why_cut_inexact
 from nfold.runtime.rank.process import Process
 from nfold.runtime.rank.rank_of_generation import Rank
@@ -323,12 +323,12 @@ class Worker:
     def _do_warm(self, order: Message) -> None:
         """Build a rank of the next generation, which takes its state once the others have stopped, or follows them."""
         self._shadowing.end()
-        if self._process.owns_process or order["follows"]:  # threads that train share torch with this one
-            rank = Rank(self._process, alone(order["rank"], order["world_size"]), "")
+        for each in to_build(order, owns_process=self._process.owns_process):
+            rank = Rank(self._process, alone(each["rank"], each["world_size"]), "")
             with contextlib.ExitStack() as unless_it_follows:
                 unless_it_follows.callback(rank.close)
-                rank.build(order, b"")
-                if order["follows"]:
+                rank.build(each, b"")
+                if each["follows"]:
                     self._shadowing.await_order(rank)
                     unless_it_follows.pop_all()
                 else:

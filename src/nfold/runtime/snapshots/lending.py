@@ -12,16 +12,16 @@ Nobody waits for the shadow while steps are played: if it falls too far behind, 
 import contextlib
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-import torch
-
-from nfold.core.tasks import Elements
+from nfold.core.placement import Reduction
+from nfold.core.tasks import Elements, to_row
 from nfold.core.text.units import size
 from nfold.errors import PeerLost, RunError, TransportError
 from nfold.runtime.checkpoint.checkpoint_format import StatePart
+from nfold.runtime.checkpoint.state_file import AVERAGE_PREFIX, MODEL_PREFIX
 from nfold.runtime.parameters.buffers import as_bytes
 from nfold.runtime.snapshots.state_giving import StateGiver
 from nfold.runtime.snapshots.state_memory import HeldState, Label, Piece
@@ -57,6 +57,7 @@ class Lending:
         self,
         transport: GenerationTransport,
         replica: Replica,
+        reductions: Sequence[Reduction],
         label: Label,
         member: int,
         failed: Callable[[str], None],
@@ -66,24 +67,27 @@ class Lending:
         Args:
             transport: between the shadow and all ranks that sum, beside the steps.
             replica: this rank's.
+            reductions: into which gradients are summed for the shadow.
             label: generation, and steps done.
             member: this process.
             failed: called with why the shadow is given nothing more, once, from any thread.
         """
         self._transport, self._replica, self._tell_failure = transport, replica, failed
-        place, num_places = transport.rank - 1, transport.world_size - 1
-        held, self.told = _own_part(replica, label, member, place, num_places)
+        held, self.told = _own_part(replica, label, member)
         state_bytes = sum(part.values.numel() * part.values.element_size() for part in held.pieces.values())
-        self._sums = replica.sums_of(replica.rank, replica.plan.reductions)
+        self._sums = replica.sums_of(replica.rank, reductions)
         self._indices = {(each.name, each.start): index for index, each in enumerate(self._sums)}
-        step_bytes = sum(_size(replica.values(each)) for each in self._sums)
+        self.told["sums"] = [to_row(each) for each in self._sums]
+        item_bytes = {each.name: each.item_bytes for each in reductions}
+        own = (each for each in self._sums if each.kind == "gradient")
+        step_bytes = sum((each.stop - each.start) * item_bytes[each.name] for each in own)
         self._most_bytes = _TIMES_STATE * state_bytes + step_bytes
         self._count = self._unsent_bytes = self._num_unsent = 0
         self._changed = threading.Condition()
         self._is_over = self._is_lost = False
         self._giver = StateGiver(transport, held, (SHADOW,))
         transport.on_failure_too(self._lose)
-        replica.tell_sums(self._summed, self._committed)
+        replica.tell_sums(reductions, self._summed, self._committed)
 
     def finish(self) -> None:
         """Say that no more steps follow, and wait until the shadow was sent everything, or there is none any more.
@@ -97,7 +101,7 @@ class Lending:
 
     def end(self) -> None:
         """Give nothing more."""
-        self._replica.tell_sums(None, None)
+        self._replica.tell_no_sums()
         self._giver.end()
         with self._changed:
             self._is_over = True
@@ -172,14 +176,19 @@ class Lending:
         return is_first
 
 
-def _own_part(
-    replica: Replica, label: Label, member: int, place: int, num_places: int
-) -> tuple[HeldState, dict[str, Any]]:
-    """Copy a part of each tensor of the state, the same one of so many; return it, and what is told of it."""
+def _own_part(replica: Replica, label: Label, member: int) -> tuple[HeldState, dict[str, Any]]:
+    """Copy what the rank has of the state, of what all who work have an equal part; return it, and what is told of it.
+
+    Copies on some ranks alone are given by each of them.
+    """
+    working, is_whole, has_weights = replica.plan.placement.working, replica.plan.is_replicated, replica.is_complete
+    own_place = (working.index(replica.rank), len(working)) if replica.rank in working else (0, 1)
     offer = replica.held(is_checked=False)
     pieces: dict[Piece, StatePart] = {}
     rows: list[Any] = []
     for number, part in enumerate((*offer.parts, *offer.rest)):
+        is_of_all = is_whole or (has_weights and part.name.startswith((MODEL_PREFIX, AVERAGE_PREFIX)))
+        place, num_places = own_place if is_of_all else (0, 1)
         flat = part.values.detach().reshape(-1)
         start, stop = (flat.numel() * edge // num_places for edge in (place, place + 1))
         if start < stop or (flat.numel() == 0 and place == 0):
@@ -187,7 +196,3 @@ def _own_part(
             pieces[member, len(rows)] = own
             rows.append([*own.described, number >= len(offer.parts)])
     return HeldState(label, pieces), {"rows": rows, "facts": offer.facts}
-
-
-def _size(values: torch.Tensor) -> int:
-    return values.numel() * values.element_size()

@@ -7,6 +7,7 @@ from typing import Any
 
 from nfold.errors import InternalError
 from nfold.runtime.checkpoint.exchange import Exchange
+from nfold.runtime.checkpoint.state_file import StateHeader
 from nfold.runtime.snapshots.state_giving import NO_MORE, REQUEST, question_tag
 from nfold.runtime.snapshots.state_memory import HeldState, Piece
 from nfold.transport.generations.generation_transport import GenerationTransport
@@ -31,18 +32,49 @@ class Source:
         return cls(begin, end, rank, (member, index), start, item_bytes)
 
 
+def own_sources(state: HeldState, header: bytes, rank: int) -> list[Source]:
+    """Return where a process reads all bytes of a file in a state that it holds itself; nothing: it lacks some.
+
+    Args:
+        state: that it holds.
+        header: of the file.
+        rank: of the process.
+    """
+    file, found = StateHeader(header), list[Source]()
+    for piece, part in state.pieces.items():
+        name, dtype, shape, start, stop = part.described
+        entry = file.entries.get(name)
+        if entry is None or (entry.dtype, entry.shape) != (dtype, tuple(shape)):
+            return []
+        begin, item_bytes = file.range_of(name)[0], entry.item_bytes
+        if start < stop:
+            found.append(Source(begin + start * item_bytes, begin + stop * item_bytes, rank, piece, 0, item_bytes))
+    found.sort(key=lambda source: source.begin)
+    ends = [len(header), *(source.end for source in found)]
+    is_whole = [*(source.begin for source in found), file.file_bytes] == ends
+    return found if is_whole else []
+
+
 class StateReading:
     """One rank's way to the file."""
 
-    def __init__(self, transport: GenerationTransport, state: HeldState | None, sources: Sequence[Source]) -> None:
+    def __init__(
+        self,
+        transport: GenerationTransport,
+        state: HeldState | None,
+        sources: Sequence[Source],
+        own: Sequence[Source] = (),
+    ) -> None:
         """Args:
         transport: of the generation that reads.
         state: what this process holds itself; None: nothing.
         sources: of all bytes of the file that anybody may ask for, in their order.
+        own: the same where it has all of them itself; others wait to be asked all the same.
         """
         self._exchange = Exchange(transport, transport.on_failure_too)
-        self._rank, self._state, self._sources = transport.rank, state, sources
-        self._begins = [source.begin for source in sources]
+        self._rank, self._state, self._sources = transport.rank, state, own or sources
+        self._peers = {source.rank for source in sources} - {self._rank}
+        self._begins = [source.begin for source in self._sources]
         self._asked = [0] * transport.world_size
         self.received_bytes = 0
 
@@ -99,7 +131,7 @@ class StateReading:
 
     def end(self) -> None:
         """Ask nobody for anything more."""
-        for rank in {source.rank for source in self._sources} - {self._rank}:
+        for rank in self._peers:
             self._exchange.send(rank, question_tag(self._asked[rank]), NO_MORE)
         self._exchange.wait()
 

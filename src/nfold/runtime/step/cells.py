@@ -36,6 +36,7 @@ from nfold.core.tasks import (
     SumSquares,
 )
 from nfold.errors import NfoldError, NonFiniteLoss
+from nfold.planning.reductions.ring_and_server_messages import summed_first
 from nfold.planning.scheduling.segments import INPUTS
 from nfold.program import Program
 from nfold.runtime.data.chunk_loader import ChunkLoader, StepSamples
@@ -118,7 +119,11 @@ class Cells:
         self._segments: dict[int, BoundSegment] = {}
         self._tensors = {tensor.name: tensor for tensor in graph.tensors}
         held = {name for each in reductions if each.route != "local" for name in each.parameters}
+        self._parameters = parameters
         self._unheld = [parameter for name, parameter in parameters.items() if name not in held]
+        self._own_sums = tuple(
+            piece for each in reductions if each.route == "local" for piece in summed_first(each, schedule.rank)
+        )
         self._recorder = recorder
         self._statistics = ChunkStatistics(graph, groups, buffers, recorder) if recorder else None
         exactly = any(each.fraction_bits is not None for each in reductions)
@@ -175,6 +180,15 @@ class Cells:
         """Weighted loss of each chunk whose loss this rank computed in the step."""
         return self._step.losses
 
+    def gradient(self, name: str, start: int, stop: int) -> torch.Tensor | None:
+        """Return elements of what this rank alone updates a parameter by; None: it has no gradient, or a sparse one."""
+        if self._exact is not None:
+            return self._exact.gradient(name, start, stop)
+        gradient = self._parameters[name].grad
+        if gradient is None or gradient.layout is not torch.strided:
+            return None
+        return gradient.detach().reshape(-1)[start:stop]
+
     def perform(self, task: ComputeTask, emit: Emit) -> None:
         """Do a compute task; call `emit` with the events that it signals on the way."""
         if isinstance(task, Load):
@@ -196,6 +210,7 @@ class Cells:
             if self._exact is not None:
                 self._exact.give(task.gradients)
                 updater.take_sums()
+            self._tell_own_sums(task.gradients)
             self._update(updater)
 
     def _load(self, chunk: int) -> None:
@@ -343,6 +358,18 @@ class Cells:
         return LOCK if self._is_random else contextlib.nullcontext()
 
     # Update
+
+    def _tell_own_sums(self, gradients: Elements | None) -> None:
+        """Tell of gradients that travel nowhere, as buffers do of those that are summed: before they are clipped.
+
+        Args:
+            gradients: that are updated; None: all of this rank.
+        """
+        if (tell := self._buffers.on_summed) is None:
+            return
+        for each in self._own_sums:
+            if gradients in (None, each):
+                tell(each)
 
     def _update(self, updater: Updater) -> None:
         """Step. An optimizer that draws does so for all weights at once, the same on every rank."""

@@ -60,6 +60,7 @@ class ExactSums:
                 self._summed[each.name] = self._watch(each, each.fraction_bits, adder, parameters, sizes)
                 if each.route == "local":
                     self._local.add(each.name)
+        self._by_name = {each.name: each for bucket in self._summed.values() for each in bucket}
 
     def begin(self) -> None:
         """Forget the gradients of the step before."""
@@ -85,6 +86,15 @@ class ExactSums:
             else:
                 for each in self._summed[name]:
                     self._give(each, self._buffers.flat(_gradients(each.addends)))
+
+    def gradient(self, name: str, start: int, stop: int) -> torch.Tensor | None:
+        """Return elements of what a parameter is given where nothing travels; None: it is given nothing."""
+        if not self._times[name]:
+            return None
+        each = self._by_name[name]
+        values = torch.empty(stop - start, dtype=each.parameter.dtype, device=each.parameter.device)
+        write(self._buffers.flat(each.addends)[start:stop], each.fraction_bits, values)
+        return values
 
     def _watch(
         self,

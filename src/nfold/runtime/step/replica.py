@@ -4,13 +4,14 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from nfold.capture.batches.shapes import batch_shapes
-from nfold.capture.computing.batch_norm import StatisticsRecorder
+from nfold.capture.computing.batch_norm import StatisticsRecorder, running_statistics
 from nfold.capture.example_batches import program_batches
 from nfold.capture.side_effects.module_states import is_freed
 from nfold.core.graph import ModelGraph
@@ -18,13 +19,11 @@ from nfold.core.placement import Reduction
 from nfold.core.plan import Plan
 from nfold.core.residency import PlacedRun
 from nfold.core.schedule import RankSchedule
-from nfold.core.tasks import COMMITTED, Elements, Load
+from nfold.core.tasks import COMMITTED, Elements, FoldStatistics, Load
 from nfold.core.trace import ReductionParts, Span, StepParts
 from nfold.errors import ProgramError
 from nfold.planning.costs.peak_memory import foreign_parameters
 from nfold.planning.operator_parts.splitting import split_graph
-from nfold.planning.reductions.norm_messages import FACTOR
-from nfold.planning.reductions.ring_and_server_messages import summed_first
 from nfold.program import Program
 from nfold.runtime.checkpoint.agreement import fingerprints, first_diverged
 from nfold.runtime.checkpoint.checkpoint_format import Checkpoint, Offer, offer
@@ -45,6 +44,7 @@ from nfold.runtime.step.changed_buffers import ChangedBuffers
 from nfold.runtime.step.clipping import Clipping
 from nfold.runtime.step.engine import Engine, Played
 from nfold.runtime.step.kept_program import KeptProgram
+from nfold.runtime.step.lent_sums import SumsAlone, TellSum, are_all_lent, flat_gradients, lent_sums, take_in
 from nfold.runtime.step.traced_model import modules_of
 from nfold.transport.protocol import Transport
 
@@ -114,7 +114,7 @@ class Replica:
         placed: who trains on which samples, where each rank does on its own; empty: all ranks read all.
         resident: samples by their numbers in the whole data; None: `dataset` has them all.
         measures: whether to time reductions.
-        commits: whether a step that fails leaves the state as it was; the plan must be one that is replicated.
+        commits: whether a step that fails leaves the state as it was; the plan must be one that may be followed.
         tell_losses: called in each step, before this rank's last gradients go.
         tasks: is told what is done now; None: nobody looks.
         clock: seconds.
@@ -124,6 +124,7 @@ class Replica:
         self._all_groups = own.statistics
         self._committed = tuple(task for task in own.tasks if isinstance(task, COMMITTED))
         self._groups = tuple(group for group in own.statistics if rank in group.members)
+        self._local = {each.name: each for each in plan.reductions if each.route == "local" and rank in each.members}
         self._foreign = foreign_parameters(self._graph, plan.placement)
         self.sampler = sampler_of(program, dataset, plan.batch_size, plan.chunks, graph.least_chunk, placed)
         begin_s = clock()
@@ -150,6 +151,7 @@ class Replica:
         self._changed_buffers = ChangedBuffers(self.model, but=norms)
         self._extra_states = ExtraStates(self.model)
         self._previous_end_s: float | None = None
+        self._sums_alone: SumsAlone | None = None
 
     def _build_clipping(self, parameters: dict[str, nn.Parameter]) -> Clipping | None:
         limit = self.program.clip_norm
@@ -235,33 +237,49 @@ class Replica:
     # Steps of others
 
     def sums_of(self, rank: int, reductions: Sequence[Reduction]) -> tuple[Elements, ...]:
-        """Return which sums of a step a rank gives to a newcomer that plays it too; all ranks together give all.
+        """Return which sums of a step a rank gives to a newcomer that plays it too; see `lent_sums`."""
+        place = (self._graph, self._all_groups, self.plan.chunks)
+        return lent_sums(rank, reductions, *place, is_alone=self.plan.is_alone)
 
-        Args:
-            rank: of those that sum.
-            reductions: of these, each a ring of all of them.
-        """
-        own = tuple(piece for each in reductions for piece in summed_first(each, rank))
-        if rank != reductions[0].members[0]:
-            return own
-        rows = (Elements("statistics", each.name, 0, self.plan.chunks * each.num_elements) for each in self._all_groups)
-        return (*own, *rows, *([FACTOR] if self._clipping is not None else []))
+    def is_given(self, sums: Sequence[Elements]) -> bool:
+        """Return whether these are all that changes the training's state in a step."""
+        return are_all_lent(sums, self.plan.reductions, self._graph, self._all_groups, self.plan.chunks)
 
     def values(self, elements: Elements) -> torch.Tensor:
-        """Return elements of a buffer, a view of shape [stop - start]."""
+        """Return elements of a buffer, a view of shape [stop - start]; of what lies in none, a copy."""
+        if elements.kind == "running":
+            return running_statistics(self.model.get_submodule(elements.name))
+        if elements.kind == "gradient" and self._sums_alone is not None:
+            return self._sums_alone.values(elements)
+        if elements.kind == "gradient" and elements.name in self._local:
+            return flat_gradients(self._local[elements.name], self._weights.parameters)
         return self._buffers.flat(elements)
 
-    def tell_sums(self, summed: Callable[[Elements], None] | None, committed: Callable[[int], None] | None) -> None:
-        """Set who is told of elements once they are summed, and of steps before they change the training's state."""
-        self._buffers.on_summed, self._engine.on_commit = summed, committed
+    def tell_sums(self, reductions: Sequence[Reduction], summed: TellSum, committed: Callable[[int], None]) -> None:
+        """Set who is told of elements once they are summed, and of steps before they change the training's state.
+
+        Args:
+            reductions: those of the plan; where this rank trains alone, into which its gradients are put.
+            summed: called with elements.
+            committed: called with a step.
+        """
+        if not self.plan.is_alone:
+            self._buffers.on_summed, self._engine.on_commit = summed, committed
+            return
+        alone = SumsAlone(self.rank, reductions, self._weights.parameters, self._cells.gradient)
+        self._sums_alone, self._engine.on_commit = alone, partial(alone.tell, summed, committed)
+
+    def tell_no_sums(self) -> None:
+        """Tell nobody of sums any more."""
+        self._buffers.on_summed = self._engine.on_commit = self._sums_alone = None
 
     def replay(self, index: int, sums: Iterable[tuple[Elements, torch.Tensor]]) -> None:
         """Do what a step of others has changed of the training's state, from all of its sums."""
         self._cells.begin_again(index, self.sampler.sizes(index))
-        for elements, values in sums:
-            self._buffers.flat(elements).copy_(values)
+        are_folded = take_in(sums, self.model, self._buffers)
         for task in self._committed:
-            self._cells.perform(task, _nobody_waits)
+            if not (are_folded and isinstance(task, FoldStatistics)):
+                self._cells.perform(task, _nobody_waits)
         if self.averages is not None:
             self.averages.update(index + 1)
 
@@ -365,7 +383,7 @@ class Replica:
     def close(self) -> None:
         """Stop loading, and let go of the model's parameters: no message of a failed step reaches them any more."""
         self._engine.end()
-        self.tell_sums(None, None)
+        self.tell_no_sums()
         self._loader.close()
         self._cells.close()
 

@@ -11,11 +11,10 @@ What is ready stays so until ranks begin the next generation, unless somebody of
 nobody comes or goes, plans are made for the loss of each host, so that the others need not wait for one.
 """
 
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 from math import isinf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nfold.core.cluster import Cluster, Node
 from nfold.core.job import JobSettings, Known
@@ -24,16 +23,18 @@ from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.job_planning import Ready
 from nfold.runtime.coordinator.members.admission import Admission
+from nfold.runtime.coordinator.members.following import Following
 from nfold.runtime.coordinator.members.membership import Decision, Membership
 from nfold.runtime.coordinator.members.newcomer_measuring import NewcomerMeasuring
-from nfold.runtime.coordinator.members.shadow import Shadow, following_rate, longest_follow_s
+from nfold.runtime.coordinator.members.shadow import to_follow_with
 from nfold.runtime.coordinator.replanning import plan_of
 from nfold.runtime.measuring.declared_nodes import as_if_measured
 
+if TYPE_CHECKING:
+    from nfold.runtime.coordinator.members.shadow import Shadow
+
 _Question = tuple[tuple[int, ...], tuple[int, ...]]
 """Who would stay, and who would come."""
-NUM_STEPS = 8
-"""Of which the quickest says how long a step is: others had evaluations or checkpoints before them."""
 LATE_S = 90.0
 """How long a newcomer may take for one thing beside training: to compute, to meet others, or to build."""
 
@@ -53,7 +54,8 @@ class Lookahead:
         self._known: Known | None = None
         self._ready: Ready = {}
         self._nodes: dict[str, Node] = {}
-        self._measured: set[int] = set()
+        self._met: dict[int, tuple[int, ...]] = {}
+        """Newcomers that were measured, and the ranks that each is connected to since."""
         self._measuring: NewcomerMeasuring | None = None
         self._asked: set[_Question] = set()
         self._without: dict[_Question, ev.PlannedAside] = {}
@@ -64,11 +66,7 @@ class Lookahead:
         """Who would be there next, and would have no plan either."""
         self._planned: ev.PlannedAside | None = None
         self._unbuilt: set[int] = set()
-        self._to_follow: tuple[int, float] | None = None
-        """The newcomer that follows as a shadow once it has built, and how fast it reads the state; None: nobody."""
-        self._shadow: Shadow | None = None
-        self._steps_s: deque[float] = deque(maxlen=NUM_STEPS)
-        """Seconds of the last steps of the generation without a shadow."""
+        self._following = Following(membership)
         self._num_warmed = 0
         """Plans for which newcomers were told to build."""
         self._late: tuple[int | Shadow | None, float] = (None, 0.0)
@@ -83,7 +81,7 @@ class Lookahead:
             is_stranded: whether ranks have no plan.
         """
         self.is_stranded, self.are_links_probed = is_stranded, False
-        self._steps_s.clear()
+        self._following.begin()
         self._known, self._ready = known, {**ready, "chunks": plan_of(known).chunks}  # the result depends on them
         self._note(known.cluster.nodes)
         return self.advance()
@@ -100,21 +98,18 @@ class Lookahead:
         """Whether all ranks may stop, because the next generation can begin, or nobody has room for who leaves."""
         if self.has_no_room:
             return self._membership.decision is Decision.SHRINK
-        if self._planned is None or self._unbuilt or self._to_follow is not None or not self._is_wanted:
+        if self._planned is None or self._unbuilt or not self._is_wanted:
             return False
-        return self._holds(self._planned) and (self._shadow is None or self._shadow.is_ready)
+        return self._holds(self._planned) and self._following.may_begin
 
     @property
     def has_shadow(self) -> bool:
         """Whether a newcomer follows: steps and messages take longer then, and not for good."""
-        return self._shadow is not None
+        return self._following.shadow is not None
 
     def reach(self, step: int, step_s: float) -> None:
         """Take in that so many steps are done, and how long the last one took."""
-        if self._shadow is not None:
-            self._shadow.reach(step)
-        else:
-            self._steps_s.append(step_s)
+        self._following.reach(step, step_s)
 
     @property
     def is_under_way(self) -> bool:
@@ -126,7 +121,7 @@ class Lookahead:
         """Return the next generation if it is ready, and look ahead no more until it has begun."""
         planned = self._planned if self.is_ready else None
         self._known, self._planned, self._measuring = None, None, None
-        self._shadow, self._to_follow = None, None
+        self._following.forget()
         self._asked, self._without, self._unbuilt, self._refused = set(), {}, set(), set()
         self.is_stranded = self.has_no_room = False
         return planned
@@ -160,25 +155,21 @@ class Lookahead:
         """Wait for nobody who has gone; return the order that gives a shadow nothing more that is not to join so."""
         if self._measuring is not None and self._measuring.number not in self._membership.newcomers:
             self._measuring = None
-        follows_for_nothing = self._shadow is not None and not self._is_wanted
+        follows_for_nothing = self.has_shadow and not self._is_wanted
         if self._planned is None or (self._holds(self._planned) and not follows_for_nothing):
             return []
         self._planned, self._unbuilt = None, set()
-        return self._end_shadow()
-
-    def _end_shadow(self) -> list[cmd.ToShell]:
-        shadow, self._shadow, self._to_follow = self._shadow, None, None
-        return [] if shadow is None else shadow.end()
+        return self._following.end()
 
     def tick(self, now_s: float) -> list[cmd.ToShell]:
         """Take in that time has passed; who has not answered for long is waited for no more."""
         number = self._measuring.number if self._measuring is not None else min(self._unbuilt, default=None)
-        shadow = self._shadow if self._shadow is not None and self._shadow.is_awaited else None
+        shadow = self._following.awaited
         if (late := shadow or number) is None or late != self._late[0]:
             self._late = late, now_s
         waited_s = now_s - self._late[1]
         if shadow is not None and waited_s >= max(LATE_S, shadow.longest_s):
-            return self._give_up(shadow, f"after {seconds(waited_s)} it is not as far as the others")
+            return self._give_up(f"after {seconds(waited_s)} it is not as far as the others")
         if number is None or waited_s < LATE_S:
             return self._plan_losses() if number is None else []
         self._measuring = None
@@ -190,7 +181,8 @@ class Lookahead:
             self._unbuilt -= {number} if message["number"] == self._num_warmed else set()  # else for an earlier plan
             return self.advance()
         if message["is"] in ("lent", "followed"):
-            return [*self._hear_shadow(number, message), *self.advance()]
+            commands = self._following.hear(number, message)
+            return [*commands, *self._give_up(self._following.failure), *self.advance()]
         if (measuring := self._measuring) is None:
             return []
         commands = measuring.hear(number, message)
@@ -199,7 +191,7 @@ class Lookahead:
             commands += self._admission.refuse(measuring.number, f"{measuring.failure.rstrip('.')}.")
         elif measuring.is_done:
             self._note(measuring.nodes.values())
-            self._measured.add(measuring.number)
+            self._met[measuring.number] = measuring.ranks
             self._measuring = None
         return [*commands, *self.advance()]
 
@@ -213,6 +205,8 @@ class Lookahead:
             self._without[question] = found
         if question != self._target or not self._is_wanted:
             return self.advance() or self._plan_losses()
+        if self._known is not None and not (self.is_stranded or self._following.take(found, self._known, self._nodes)):
+            return self.advance()
         if found.refusal and self.is_stranded:
             self._refused.add(question)
             names = ", ".join(self._membership.member(number).host for number in found.newcomers)
@@ -222,7 +216,7 @@ class Lookahead:
         elif found.longer:
             commands += self._spare(found)
         if found.known is not None and self._holds(found):
-            self._planned, self._to_follow = found, self._who_follows(found)
+            self._planned = found
             commands += self._build(found)
         return [*commands, *self.advance()] or self._plan_losses()
 
@@ -231,13 +225,17 @@ class Lookahead:
         return self._membership.decision in (Decision.GROW, Decision.SHRINK)
 
     def _measure(self, known: Known) -> list[cmd.ToShell]:
-        """Measure the next newcomer, one at a time."""
-        waiting = [number for number in self._membership.newcomers if number not in self._measured]
-        if self._measuring is not None or not waiting or self.has_shadow or self._to_follow is not None:
+        """Measure the next newcomer, one at a time; one that was measured is only connected to ranks it has not met."""
+        waiting = [number for number in self._membership.newcomers if not self._has_met(number)]
+        if self._measuring is not None or not waiting or self.has_shadow or self._following.is_next:
             return []
         given = (waiting[0], self._membership, known, self._ready)
-        self._measuring = NewcomerMeasuring(*given, has_host=bool(self._settings.nodes))
+        is_new = waiting[0] not in self._met
+        self._measuring = NewcomerMeasuring(*given, has_host=bool(self._settings.nodes), is_new=is_new)
         return self._measuring.begin()
+
+    def _has_met(self, number: int) -> bool:
+        return number in self._met and set(self._membership.ranks) <= set(self._met[number])
 
     def _ask(self, known: Known) -> list[cmd.ToShell]:
         """Let a plan be made for who would be there next, unless nothing would change or that is asked already."""
@@ -248,7 +246,7 @@ class Lookahead:
             return []
         if (found := self._without.get((stayers, newcomers))) is not None:
             self._planned = found if found.known is not None else None
-            may_help = set(self._membership.newcomers) - self._measured
+            may_help = not all(map(self._has_met, self._membership.newcomers))
             return self._end(found.refusal) if found.refusal and not may_help else []
         return self._question(known, stayers, newcomers)
 
@@ -298,10 +296,10 @@ class Lookahead:
 
     @property
     def _target(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Who would stay, and which newcomers can be planned with."""
+        """Who would stay, and which newcomers can be planned with and have their turn."""
         stayers, newcomers, spares = self._membership.stayers, self._membership.newcomers, self._membership.spares
-        usable = (each for each in newcomers if each in self._measured and spares.get(each) != stayers)
-        return stayers, tuple(usable)
+        usable = tuple(each for each in newcomers if self._has_met(each) and spares.get(each) != stayers)
+        return stayers, self._following.in_turn(stayers, usable)
 
     def _holds(self, planned: ev.PlannedAside) -> bool:
         """Whether everybody is there still whom a plan counts on, and nobody else stays."""
@@ -333,8 +331,8 @@ class Lookahead:
         """Let newcomers build their parts once: what takes long, their processes keep."""
         count = len(found.builds)
         self._num_warmed += 1
-        follows = self._to_follow is not None
-        order = {"do": "warm", "number": self._num_warmed, "world_size": count, "protect": 0, "follows": follows}
+        follows = to_follow_with(self._known, found, self._following.next)
+        order = {"do": "warm", "number": self._num_warmed, "world_size": count, "protect": 0, **follows}
         sent = [
             cmd.Send((number,), {**found.builds[rank], **order, "rank": rank})
             for rank, number in enumerate(found.members[:count])
@@ -343,40 +341,19 @@ class Lookahead:
         self._unbuilt = {number for each in sent for number in each.members}
         return list(sent)
 
-    def _who_follows(self, found: ev.PlannedAside) -> tuple[int, float] | None:
-        """Return the only newcomer, and how fast it reads the state as a shadow; None: it joins without."""
-        if self.is_stranded:
-            return None  # nobody trains
-        coming = [number for number in found.members[: len(found.builds)] if number not in found.stayers]
-        if self._known is None or found.known is None or found.stayers != self._membership.ranks or len(coming) != 1:
-            return None
-        node = self._nodes.get(self._membership.member(coming[0]).host)
-        step_s = min(self._steps_s, default=plan_of(self._known).predicted.step_s)
-        rate = following_rate(self._known, found.known, found.members.index(coming[0]), node, step_s)
-        return None if rate is None else (coming[0], rate)
-
     def _follow(self) -> list[cmd.ToShell]:
         """Let the newcomer follow that is to, once it has built and nobody probes: one thing is beside steps."""
-        if self._to_follow is None or self._unbuilt or self._measuring is not None or self._known is None:
+        then = None if self._planned is None else self._planned.known
+        if self._unbuilt or self._measuring is not None or self._known is None or then is None:
             return []
-        (number, rate), self._to_follow = self._to_follow, None
-        name = self._membership.member(number).host
-        longest_s = longest_follow_s(self._known, self._nodes.get(name))
-        self._shadow = Shadow(number, self._membership, self._known, rate, longest_s)
-        return [cmd.Noted(f"{name} follows as a shadow: it reads the state beside the steps"), *self._shadow.begin()]
+        return self._following.follow(self._known, then, self._nodes)
 
-    def _hear_shadow(self, number: int, message: dict[str, Any]) -> list[cmd.ToShell]:
-        """Take in what a shadow has come to."""
-        if (shadow := self._shadow) is None:
+    def _give_up(self, why: str) -> list[cmd.ToShell]:
+        """Let a newcomer build again, to join as others do, which cannot follow for the reason `why`; empty: it can."""
+        if not why:
             return []
-        commands = shadow.hear(number, message)
-        return self._give_up(shadow, shadow.failure) if shadow.failure else commands
-
-    def _give_up(self, shadow: Shadow, why: str) -> list[cmd.ToShell]:
-        """Let a newcomer that cannot follow build again, to join as others do."""
-        name = self._membership.member(shadow.number).host
-        commands = [cmd.Noted(f"note: {name} follows no more: {why.rstrip('.')}."), *self._end_shadow()]
-        return [*commands, *(self._build(self._planned) if self._planned is not None else [])]
+        built = [] if self._planned is None else self._build(self._planned)
+        return [*self._following.give_up(why), *built]
 
     def _nodes_of(self, names: dict[str, None], known: Known) -> tuple[Node, ...]:
         declared = (self._membership.node(number) for number in self._membership.ranks)

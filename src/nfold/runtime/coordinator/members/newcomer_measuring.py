@@ -34,23 +34,27 @@ class NewcomerMeasuring:
 
     Attributes:
         number: of the member.
+        ranks: that it is connected to once it is done.
         nodes: that were measured, by name, once it is done: its own, and its peer's if nobody had measured that one.
         failure: why it cannot be used; empty: nothing speaks against it.
         is_done: whether nothing is left to measure.
     """
 
-    def __init__(self, number: int, membership: Membership, known: Known, ready: Ready, *, has_host: bool) -> None:
+    def __init__(
+        self, number: int, membership: Membership, known: Known, ready: Ready, *, has_host: bool, is_new: bool
+    ) -> None:
         """Args:
         number: of the member, which listens.
         membership: of the job.
         known: what the generation rests on that trains.
         ready: what ranks told of the program.
         has_host: whether it has a host of its own.
+        is_new: whether nobody has measured it; else it only meets those who have become ranks since.
         """
         self.number, self.nodes, self.failure, self.is_done = number, dict[str, Node](), "", False
         self._membership, self._known, self._ready = membership, known, ready
-        self._ranks, self._peer = membership.ranks, membership.ranks[0]
-        node = membership.node(number) if has_host else None
+        self.ranks, self._peer = membership.ranks, membership.ranks[0]
+        node = membership.node(number) if has_host and is_new else None
         self._node = None if node is None else as_if_measured(known.cluster, node)
         self._measures = node is not None and not known.cluster.is_emulated
         self._awaited: set[int] = set()
@@ -97,10 +101,10 @@ class NewcomerMeasuring:
     def _meet(self) -> list[cmd.ToShell]:
         """Connect it to all ranks; each of these needs to know of it alone."""
         self._doing = "meet"
-        placed = dial_order([self._membership.member(number) for number in (*self._ranks, self.number)])
+        placed = dial_order([self._membership.member(number) for number in (*self.ranks, self.number)])
         addresses = [[each.number, *(each.address or ())] for each in placed]
-        few = [[each for each in addresses if each[0] in (rank, self.number)] for rank in self._ranks]
-        orders = zip((*self._ranks, self.number), (*few, addresses), strict=True)
+        few = [[each for each in addresses if each[0] in (rank, self.number)] for rank in self.ranks]
+        orders = zip((*self.ranks, self.number), (*few, addresses), strict=True)
         return self._beside((number, {"do": "meet", "addresses": known}) for number, known in orders)
 
     def _probe(self) -> list[cmd.ToShell]:
@@ -134,7 +138,7 @@ class NewcomerMeasuring:
         return self._known.graph.only_samples or max(chunk_sizes(self._ready["batch_size"], chunks))
 
     def _threads(self, node: Node) -> int:
-        chunks, workers = plan_of(self._known).chunks, len(self._ranks) + 1
+        chunks, workers = plan_of(self._known).chunks, len(self.ranks) + 1
         seconds = worker_seconds(self._known.profiles, self._ready["batch_size"], workers, chunks)
         return useful_threads(node.cores, 1, seconds)
 

@@ -1,6 +1,6 @@
 """Lets one newcomer follow as a shadow while others train, so that nobody waits for its way to the state. Pure.
 
-    ranks that sum               newcomer, which has built
+    ranks with a part of it      newcomer, which has built
     lend ──> lent, after the same step ──> follow ──> followed: as far as the others ──> all may stop
       └─ from then on they give it all sums of each step ──^
 
@@ -14,13 +14,16 @@ from typing import Any
 
 from nfold.core import codec
 from nfold.core.cluster import Node
+from nfold.core.graph import ModelGraph
 from nfold.core.job import Known
 from nfold.core.placement import Reduction
 from nfold.core.plan import Plan
 from nfold.errors import NfoldError, RunError
+from nfold.planning.scheduling.shadow_part import whole_plan, whole_schedule
 from nfold.runtime.checkpoint.joined_facts import join_facts
 from nfold.runtime.checkpoint.state_file import pack_header
 from nfold.runtime.control import commands as cmd
+from nfold.runtime.control import events as ev
 from nfold.runtime.coordinator.members.membership import Membership
 from nfold.runtime.coordinator.replanning import plan_of
 from nfold.runtime.coordinator.states.holdings import entries_of, read_rows, share_out
@@ -31,6 +34,8 @@ LONGEST_READ_S = 0.1
 MOST_STEPS = 4.0
 """That the sums of one step may take on the newcomer's link. They must take one at most, and its measured rate is a
 lower bound, since its peer was busy."""
+MOST_STEPS_ALONE = 0.8
+"""The same where one trains alone: its steps wait for no link, and it sent nothing while the newcomer's was probed."""
 OF_LINK = 0.5
 """Of a link, that the state may take; the rest is for gradients and sums."""
 TIMES_STATE = 4
@@ -53,16 +58,18 @@ def following_rate(now: Known, then: Known, rank: int, node: Node | None, step_s
     """
     rate = _rate(node)
     before, after = plan_of(now), plan_of(then)
-    if not _can_follow(before, after, rank) or rate is None or node is None:
+    if not _can_follow(before, after, rank, now.graph) or rate is None or node is None:
         return None
     state_bytes, sums_bytes = _state_bytes(now), sum(each.num_bytes for each in before.reductions)
-    waiting_bytes, lent_bytes = TIMES_STATE * state_bytes, LENT_TIMES_STATE * state_bytes / len(before.nodes)
-    has_room = _has_room(node, after.predicted.peak_memory_bytes[rank] + waiting_bytes) and all(
+    beside_bytes = TIMES_STATE * state_bytes + (0 if _goes_on(before, after) else state_bytes + sums_bytes)
+    lent_bytes = LENT_TIMES_STATE * state_bytes / (len(before.placement.working) if before.is_replicated else 1)
+    has_room = _has_room(node, after.predicted.peak_memory_bytes[rank] + beside_bytes) and all(
         _has_room(now.cluster.node(name), peak_bytes + lent_bytes)
         for name, peak_bytes in zip(before.nodes, before.predicted.peak_memory_bytes, strict=True)
     )
-    is_long = state_bytes / rate > max(step_s, LONGEST_READ_S)
-    if not (has_room and is_long and sums_bytes / rate <= MOST_STEPS * step_s):
+    is_long = _part_bytes(now, after, rank) / rate > max(step_s, LONGEST_READ_S)
+    most_s = step_s * (MOST_STEPS_ALONE if before.is_alone else MOST_STEPS)
+    if not (has_room and is_long and sums_bytes / rate <= most_s):
         return None
     return OF_LINK * max(rate, _least_uplink(now))
 
@@ -77,10 +84,50 @@ def _has_room(node: Node, num_bytes: float) -> bool:
     return not node.limits_memory or num_bytes <= node.memory_bytes
 
 
-def _can_follow(before: Plan, after: Plan, rank: int) -> bool:
-    """Whether both plans commit their steps, with the same buckets, and give the newcomer work."""
-    commit = before.commits and after.commits and rank in after.placement.working
-    return commit and list(map(_bucket, before.reductions)) == list(map(_bucket, after.reductions))
+def to_follow_with(now: Known | None, found: ev.PlannedAside, number: int | None) -> dict[str, Any]:
+    """Return what newcomers are told beside their parts of the next plan: whether they follow, and what they build for
+    that if it is not their part.
+
+    Args:
+        now: what trains.
+        found: what is to follow.
+        number: of the newcomer that follows; None: nobody does.
+    """
+    if now is None or found.known is None or number is None:
+        return {"follows": False, "whole": None}
+    before, after, rank = plan_of(now), plan_of(found.known), found.members.index(number)
+    if _goes_on(before, after):
+        return {"follows": True, "whole": None}
+    whole, schedule = whole_plan(before, after.nodes[rank], after.threads[rank]), whole_schedule(before, now.graph)
+    return {"follows": True, "whole": {"plan": codec.encode(whole), "schedule": schedule.to_document()}}
+
+
+def _can_follow(before: Plan, after: Plan, rank: int, graph: ModelGraph) -> bool:
+    """Whether somebody else can play what changes the state in steps of one plan, and the other gives it work.
+
+    One rank alone has sparse gradients as they are; several sum them as dense ones.
+    """
+    if rank not in after.placement.working:
+        return False
+    if before.is_alone:
+        return _goes_on(before, after) and not any(each.sparse_dims for each in graph.parameters)
+    is_synchronous = before.asynchrony is None and after.asynchrony is None
+    is_summed = all(each.route == "local" or len(each.members) > 1 for each in before.reductions)
+    may_be = before.keeps_snapshots and len(before.placement.working) > 1
+    return may_be and is_synchronous and is_summed and not (before.servers or before.splits)
+
+
+def _goes_on(before: Plan, after: Plan) -> bool:
+    """Whether who has played steps of one plan goes on under the other with the model that it has."""
+    commit = before.may_be_followed and after.commits
+    return commit and list(map(_bucket, lent_by(before, after))) == list(map(_bucket, after.reductions))
+
+
+def lent_by(before: Plan, after: Plan) -> tuple[Reduction, ...]:
+    """Return in which buckets those who train give sums to a newcomer; one alone, in those that follow."""
+    if not before.is_alone:
+        return before.reductions
+    return tuple(replace(each, members=before.placement.working) for each in after.reductions)
 
 
 def _bucket(reduction: Reduction) -> Reduction:
@@ -100,8 +147,33 @@ def _least_uplink(known: Known) -> float:
 
 
 def _state_bytes(known: Known) -> int:
-    weights = sum(each.num_bytes for each in known.graph.parameters) * (2 if known.graph.averages_weights else 1)
-    return weights + max((profile.optimizer_bytes for profile in known.profiles.values()), default=0)
+    weights_bytes = sum(each.num_bytes for each in known.graph.parameters)
+    return _num_copies(known) * weights_bytes + _optimizer_bytes(known)
+
+
+def _part_bytes(known: Known, plan: Plan, rank: int) -> float:
+    """Return how much of the state a rank of a plan holds: weights of all that it computes with, and all that belongs
+    to what it updates."""
+    reductions = plan.reductions
+    foreign_bytes = sum(each.num_bytes for each in reductions if rank not in each.members)
+    not_updated = sum(each.num_bytes - each.item_bytes * _num_updated(each, rank) for each in reductions)
+    optimizer_bytes = _optimizer_bytes(known) * not_updated / max(1, sum(each.num_bytes for each in reductions))
+    return _state_bytes(known) - _num_copies(known) * foreign_bytes - optimizer_bytes
+
+
+def _num_updated(reduction: Reduction, rank: int) -> int:
+    if reduction.route == "server":
+        return sum(share.stop - share.start for share in reduction.shares if share.rank == rank)
+    return reduction.num_elements if rank in reduction.members else 0
+
+
+def _num_copies(known: Known) -> int:
+    """Of each weight."""
+    return 2 if known.graph.averages_weights else 1
+
+
+def _optimizer_bytes(known: Known) -> int:
+    return max((profile.optimizer_bytes for profile in known.profiles.values()), default=0)
 
 
 class Shadow:
@@ -114,18 +186,21 @@ class Shadow:
         longest_s: for which it may follow until it is.
     """
 
-    def __init__(self, number: int, membership: Membership, known: Known, bytes_per_s: float, longest_s: float) -> None:
+    def __init__(
+        self, number: int, membership: Membership, now: Known, then: Known, bytes_per_s: float, longest_s: float
+    ) -> None:
         """Args:
         number: of the member.
         membership: of the job.
-        known: what trains.
+        now: what trains.
+        then: what is to follow.
         bytes_per_s: at which it reads the state; infinite: as fast as it goes.
         longest_s: for which it may follow until it is as far as the others.
         """
         self.number, self.failure, self.is_ready, self.longest_s = number, "", False, longest_s
-        self._plan, self._bytes_per_s = plan_of(known), bytes_per_s
-        self._ranks = self._plan.placement.working
-        self._lenders = tuple(membership.ranks[rank] for rank in self._ranks)
+        self._plan, self._bytes_per_s = plan_of(now), bytes_per_s
+        self._reductions = [codec.encode(each) for each in lent_by(self._plan, plan_of(then))]
+        self._lenders = tuple(membership.ranks[rank] for rank in self._plan.keepers)
         self._generation, self._beside = membership.generation, membership.reserve()
         self._lent: dict[int, dict[str, Any]] = {}
         self._reached = 0
@@ -167,7 +242,7 @@ class Shadow:
 
     def _order(self, members: tuple[int, ...]) -> cmd.Send:
         order = {"do": "lend", "ticket": self._beside, "generation": self._beside, "members": list(members)}
-        return cmd.Send(self._lenders, order)
+        return cmd.Send(self._lenders, {**order, "reductions": self._reductions})
 
     def _follow(self) -> list[cmd.ToShell]:
         """Let the newcomer read what was lent.
@@ -201,8 +276,7 @@ class Shadow:
             "members": [self.number, *self._lenders],
             "state": [self._generation.number, step],
             "sources": sources,
-            "ranks": list(self._ranks),
-            "reductions": [codec.encode(each) for each in self._plan.reductions],
+            "sums": [each["sums"] for each in told],
             "bytes_per_s": None if self._bytes_per_s == inf else self._bytes_per_s,
             "most_bytes": TIMES_STATE * state_bytes,
         }
