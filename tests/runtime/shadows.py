@@ -1,5 +1,6 @@
 """Newcomers that follow as shadows, and a program that has all that a step may change."""
 
+from collections import OrderedDict
 from dataclasses import replace
 from math import inf
 from typing import Any
@@ -21,12 +22,16 @@ DECAY = 0.8
 
 
 def rich(dropout: float = 0.0, **more: Any) -> Program:
-    """Batch norm, a frozen layer, a schedule, clipping and averages, with an optimizer that keeps two tensors each."""
+    """Batch norm, a frozen layer, a schedule, clipping and averages, with an optimizer that keeps two tensors each.
+
+    The batch norm has the name of the first bucket.
+    """
 
     def model() -> nn.Module:
         first = nn.Linear(128, 9).requires_grad_(False)
-        hidden = (first, nn.BatchNorm1d(9), nn.Tanh(), *([nn.Dropout(dropout)] if dropout else []))
-        return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(9, 4)).double()
+        layers = {"flat": nn.Flatten(), "first": first, "b0": nn.BatchNorm1d(9), "tanh": nn.Tanh()}
+        layers |= {"dropout": nn.Dropout(dropout)} if dropout else {}
+        return nn.Sequential(OrderedDict({**layers, "last": nn.Linear(9, 4)})).double()
 
     return replace(
         program("plain", adamw),

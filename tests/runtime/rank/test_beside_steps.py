@@ -1,5 +1,6 @@
 """What a rank does for newcomers beside its steps: nothing that fails for one disturbs another, or the rank."""
 
+import queue
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -63,6 +64,15 @@ def test_a_shadow_that_is_given_up_late_does_not_end_the_probe_of_the_next_newco
     assert "has begun beside" in world.told[-1]["failed"], "it is of the one before"
     assert not lost
     done.set()
+    beside.end()
+
+
+def test_a_newcomer_whose_connection_to_a_rank_is_lost_has_not_met_it():
+    wiring = SimpleNamespace(connections=SimpleNamespace(lost=frozenset({2})), connect=lambda *_: None)
+    told = queue.SimpleQueue()
+    beside = BesideSteps(SimpleNamespace(send=told.put), wiring, SimpleNamespace())
+    beside.take({"do": "meet", "ticket": 2, "addresses": [[0, "", 0], [2, "", 0]]}, b"")
+    assert told.get(timeout=10)["failed"] == "its connection to member 2 is lost"
     beside.end()
 
 

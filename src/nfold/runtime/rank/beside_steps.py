@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from nfold.core import codec
 from nfold.core.placement import Reduction
 from nfold.core.tasks import from_row
-from nfold.errors import NfoldError, RunError
+from nfold.errors import NfoldError, RunError, TransportError
 from nfold.runtime.checkpoint.joined_facts import UNKEPT
 from nfold.runtime.control.channel import ChannelClosed, ControlChannel, Message
 from nfold.runtime.rank.process import Process
@@ -82,6 +82,8 @@ class BesideSteps:
     def _meet(self, order: Message, stop: threading.Event) -> Message:
         addresses = {member: (str(host), int(port)) for member, host, port in order["addresses"]}
         self._wiring.connect(addresses, stop)
+        if lost := self._wiring.connections.lost.intersection(addresses):
+            raise TransportError(f"its connection to member {min(lost)} is lost")
         return {}
 
     def _probe(self, order: Message, stop: threading.Event) -> Message:

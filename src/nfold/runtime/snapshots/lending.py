@@ -76,7 +76,8 @@ class Lending:
         held, self.told = _own_part(replica, label, member)
         state_bytes = sum(part.values.numel() * part.values.element_size() for part in held.pieces.values())
         self._sums = replica.sums_of(replica.rank, reductions)
-        self._indices = {(each.name, each.start): index for index, each in enumerate(self._sums)}
+        summed = ((index, each) for index, each in enumerate(self._sums) if each.kind == "gradient")
+        self._indices = {(each.name, each.start): index for index, each in summed}
         self.told["sums"] = [to_row(each) for each in self._sums]
         item_bytes = {each.name: each.item_bytes for each in reductions}
         own = (each for each in self._sums if each.kind == "gradient")

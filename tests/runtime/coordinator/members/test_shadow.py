@@ -6,12 +6,13 @@ from math import inf
 from typing import Any
 
 import pytest
-from coordinated import FOUND, READY, Job, held, message, orders
+from coordinated import FOUND, READY, Job, file, held, message, orders
 from pretended import GRAPH, a_plan, cluster, profile_of
 
 from nfold.core import codec
 from nfold.core.cluster import Channel, Cluster, Node
 from nfold.core.job import JobSettings, Known
+from nfold.core.options.host_range import HostRange
 from nfold.core.placement import Reduction
 from nfold.core.plan import Plan
 from nfold.core.schedule import RankSchedule
@@ -224,6 +225,17 @@ def test_a_newcomer_that_dies_in_its_turn_keeps_no_other_one_out(trained):
     assert (stop.message["members"], plan.newcomers) == ([], (3,))
     *_, lend = trained.look_ahead([plan])
     assert lend.message["members"] == [3, 0, 1]
+
+
+def test_nobody_follows_or_waits_where_too_few_are_there_to_train(monkeypatch):
+    monkeypatch.setattr(following, "following_rate", lambda *_: inf)
+    settings = JobSettings(workers=1, strategy="ring", steps=100, hosts=HostRange(3, 5), waits_s=60.0)
+    job = Job(settings, ready=CHUNKED)
+    job.until_training()
+    job.handle(ev.ClockTick(0.0, {}))
+    job.say(0, "checkpoint", file("s"), has_file=True, unkept="")
+    assert orders(let_several_come(job, 1, 2))[-1] == "0 holdings"
+    assert built_once(job) == [(1, False), (2, False)]
 
 
 def test_all_newcomers_come_in_with_a_host_that_leaves(trained):

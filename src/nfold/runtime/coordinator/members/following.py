@@ -109,8 +109,11 @@ class Following:
         return True
 
     def _rates(self, found: ev.PlannedAside, known: Known, nodes: Mapping[str, Node]) -> dict[int, float | None]:
-        """Return how fast each newcomer that a plan has work for reads the state as a shadow; None: it does not."""
-        if found.known is None or found.stayers != self._membership.ranks:
+        """Return how fast each newcomer that a plan has work for reads the state as a shadow; None: it does not.
+
+        Where nobody trains for want of others, nobody follows.
+        """
+        if found.known is None or found.stayers != self._membership.ranks or self._membership.num_lacking:
             return {}
         step_s = min(self._steps_s, default=plan_of(known).predicted.step_s)
         return {

@@ -170,10 +170,11 @@ class Lookahead:
         waited_s = now_s - self._late[1]
         if shadow is not None and waited_s >= max(LATE_S, shadow.longest_s):
             return self._give_up(f"after {seconds(waited_s)} it is not as far as the others")
-        if number is None or waited_s < LATE_S:
+        late_s = LATE_S * (2 if self._following.next in self._unbuilt else 1)  # it may build the whole model, too
+        if number is None or waited_s < late_s:
             return self._plan_losses() if number is None else []
         self._measuring = None
-        return [*self._admission.refuse(number, f"it has not answered for {LATE_S:g} s."), *self.advance()]
+        return [*self._admission.refuse(number, f"it has not answered for {late_s:g} s."), *self.advance()]
 
     def hear(self, number: int, message: dict[str, Any]) -> list[cmd.ToShell]:
         """Take in what a member has done beside the steps of others; return the orders that follow."""
