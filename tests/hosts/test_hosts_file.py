@@ -21,6 +21,7 @@ def test_hosts_with_and_without_slots():
     [
         ("pi-1\npi-2 slot=4\n", r"hosts.txt, line 2: 'slot=4' says nothing here"),
         ("pi-1 slots=0", "line 1: 'slots=0'"),
+        pytest.param("pi-1 slots=" + "1" * 5000, "line 1: 'slots=1111", id="slots, 5000 digits"),
         ("pi-1 slots=many", "line 1: 'slots=many'"),
         ("-oProxyCommand=x", "line 1: '-oProxyCommand=x' is no name of a host"),
         ("pi-1\n\npi-1\n", "line 3: pi-1 stands in line 1 already"),

@@ -191,7 +191,9 @@ def test_what_is_typed_is_read(ray, call):
     assert ray.groups[0]["asked"][0] == [{"CPU": 4.0, "GPU": 1.0}]
 
 
-@pytest.mark.parametrize("where", ["?gpus=x", "?gpus=0", "h:1?memory=4"])
+@pytest.mark.parametrize(
+    "where", ["?gpus=x", "?gpus=0", pytest.param("?gpus=" + "1" * 5000, id="gpus, 5000 digits"), "h:1?memory=4"]
+)
 def test_other_wishes_are_refused(where):
     with pytest.raises(PlanError, match=r"is nothing to ask for\. It may say as much as ray:HOST:6379\?gpus=1"):
         ray_agents(where, None)

@@ -40,6 +40,7 @@ def test_wishes_are_read(where, wishes):
     [
         ("rm:8088", r"--on yarn:rm:8088: it must be the ResourceManager's web address, as in yarn:http://RM:8088"),
         ("http://rm?memory=4g", r"memory=4g is nothing to ask for\. It may say as much as yarn:http"),
+        pytest.param("http://rm?memory=" + "1" * 5000, r"memory=1+ is nothing", id="memory, 5000 digits"),
         ("http://rm?memory=0", r"memory=0 is nothing"),
         ("http://rm?gpus=1", r"gpus=1 is nothing"),
     ],

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from nfold.core.options.whole import read_digits
 from nfold.errors import ClusterError
 
 _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.@:%-]*)")
@@ -73,10 +74,10 @@ def _read_line(words: list[str], where: str) -> ListedHost:
     slots = None
     for word in rest:
         key, equals, value = word.partition("=")
-        if not equals or key not in _KNOWN or not value.isdecimal() or int(value) < 1:
+        if not equals or key not in _KNOWN or not (number := read_digits(value)):
             raise ClusterError(
                 f"{where}: {word!r} says nothing here. Behind a host stands slots=N, of at least 1, or nothing"
             )
         if key == "slots":
-            slots = int(value)
+            slots = number
     return ListedHost(name=name, slots=slots)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from nfold.core.options.whole import read_digits
 from nfold.errors import ClusterError, PlanError, one_line
 from nfold.hosts.manager import TOKEN_FROM_INPUT, WHILE_INPUT, Call, PlaceState, agent_command
 from nfold.hosts.managers.child_agents import ChildAgent
@@ -242,9 +243,9 @@ def ray_agents(where: str, cpus: int | None, load: Callable[[str], Any] = import
     address, _, query = where.partition("?")
     resources = {"CPU": float(cpus or 1)}
     for name, text in urllib.parse.parse_qsl(query, keep_blank_values=True):
-        if name != "gpus" or not text.isdecimal() or int(text) < 1:
+        if name != "gpus" or not (number := read_digits(text)):
             raise PlanError(f"--on ray:{where}: {name}={text} is nothing to ask for. It may say as much as {_FORM}")
-        resources["GPU"] = float(text)
+        resources["GPU"] = float(number)
     try:
         ray = load("ray")
         load("ray.util.scheduling_strategies")

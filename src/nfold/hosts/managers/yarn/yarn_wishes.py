@@ -4,6 +4,7 @@ import math
 import urllib.parse
 from dataclasses import dataclass, replace
 
+from nfold.core.options.whole import read_digits
 from nfold.errors import PlanError
 
 _FORM = "http://RM:8088/QUEUE?memory=4096"
@@ -50,9 +51,9 @@ def read_wishes(where: str, cpus: int | None, time_s: float | None) -> YarnWishe
         time_s=None if time_s is None else math.ceil(time_s),
     )
     for name, text in urllib.parse.parse_qsl(parts.query, keep_blank_values=True):
-        if name != "memory" or not text.isdecimal() or int(text) < 1:
+        if name != "memory" or not (number := read_digits(text)):
             raise PlanError(
                 f"--on yarn:{where}: {name}={text} is nothing to ask for. It may say as much as yarn:{_FORM}"
             )
-        wishes = replace(wishes, memory_mb=int(text))
+        wishes = replace(wishes, memory_mb=number)
     return wishes if cpus is None else replace(wishes, cpus=cpus)
