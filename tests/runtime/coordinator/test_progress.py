@@ -59,12 +59,17 @@ def test_losses_of_a_step_that_all_have_reported_are_forgotten():
     assert progress.countable == 5
 
 
-@pytest.mark.parametrize(("asynchrony", "step_s"), [(None, 0.0), (SimpleNamespace(), 0.25)])
-def test_a_step_that_nobody_waits_for_lasts_as_long_as_the_last_ones_on_average(asynchrony, step_s):
-    """Where slices of two steps end together, the second one takes no time at all."""
+@pytest.mark.parametrize(
+    ("asynchrony", "steps_s", "step_s"),
+    [(None, [0.5, 0.5, 9.0, 0.01, 0.5], 0.5), (SimpleNamespace(), [9.0, *[0.5, 0.0] * 8], 0.25)],
+)
+def test_a_step_lasts_as_long_as_most_do_and_where_nobody_waits_for_it_as_the_last_ones_on_average(
+    asynchrony, steps_s, step_s
+):
+    """After a checkpoint samples are loaded. Where slices of two steps end together, the second one takes no time."""
     serves = SimpleNamespace(shares=(SimpleNamespace(rank=0),))
     progress = Progress((0,), SimpleNamespace(asynchrony=asynchrony, reductions=(serves,)), 0, EPOCHS)
     assert progress.step_s is None
-    reports = [report(step, 0, seconds) for step, seconds in enumerate([9.0, *[0.5, 0.0] * 8])]
+    reports = [report(step, 0, seconds) for step, seconds in enumerate(steps_s)]
     progress.take(ev.Received(0, {"is": "steps", "steps": reports, "samples": [], "under_way": None}))
     assert progress.step_s == step_s

@@ -2,6 +2,7 @@
 
 from collections import deque
 from dataclasses import replace
+from statistics import mean, median
 from typing import TYPE_CHECKING, Any
 
 from nfold.core import codec
@@ -23,7 +24,8 @@ FIRST_WINDOW = 4
 DRIFT = 16
 """Steps that workers of an asynchronous plan may be ahead of what all have reported: a rank tells of a step when it has
 done its own slice, so others that are f times as fast are about f steps further."""
-_MEAN_STEPS = 16
+_MEDIAN_STEPS, _MEAN_STEPS = 8, 16
+"""That say how long one takes, in a synchronous plan and in an asynchronous one."""
 _MOST_PENDING = 4
 """Evaluations and checkpoints that an asynchronous run may have before it: nobody can call its steps back, and what
 stands between them may take far longer than they do."""
@@ -50,7 +52,7 @@ class Progress:
         """Of checkpoints, models and averages."""
         self.unkept = ""
         """Why nobody could go on from checkpoints any more."""
-        self._last_s: deque[float] = deque(maxlen=1 if chosen.asynchrony is None else _MEAN_STEPS)
+        self._last_s: deque[float] = deque(maxlen=_MEDIAN_STEPS if chosen.asynchrony is None else _MEAN_STEPS)
         """Seconds of the last steps."""
         self._told: set[str] = set()
 
@@ -61,10 +63,14 @@ class Progress:
 
     @property
     def step_s(self) -> float | None:
-        """Seconds of the last step, or mean of the last ones where nobody waits for a common step: any one may be over
-        in the moment in which another one is, or long after it. None: there was none.
+        """Seconds of a step: the median of the last ones, since one after a checkpoint finds its samples loaded.
+
+        Where nobody waits for a common step it is the mean: any one may be over in the moment in which another one is,
+        or long after it. None: there was none.
         """
-        return sum(self._last_s) / len(self._last_s) if self._last_s else None
+        if not self._last_s:
+            return None
+        return median(self._last_s) if self._plan.asynchrony is None else mean(self._last_s)
 
     def window(self) -> int:
         """The number of steps that ranks may run ahead of what all of them have reported."""

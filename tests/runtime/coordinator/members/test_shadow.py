@@ -89,6 +89,16 @@ def test_no_other_newcomer_is_measured_while_one_follows(job):
     assert "member 3 (on elsewhere, pid 78) is prepared" in prepared.text
 
 
+def test_a_step_is_taken_for_as_long_as_most_are(trained, monkeypatch):
+    """One after a checkpoint finds its samples loaded."""
+    asked = list[float]()
+    monkeypatch.setattr(following, "following_rate", lambda *given: asked.append(given[-1]))
+    for step, step_s in enumerate((0.4, 0.01, 0.4, 3.0, 0.4)):
+        trained.all_step(step, step_s=step_s)
+    let_come(trained)
+    assert set(asked) == {0.4}
+
+
 @pytest.mark.parametrize(
     "told",
     [

@@ -9,6 +9,7 @@ Where there is no plan with one of them, or it lets nobody follow, all come in a
 
 from collections import deque
 from collections.abc import Mapping
+from statistics import median
 from typing import Any
 
 from nfold.core.cluster import Node
@@ -20,7 +21,7 @@ from nfold.runtime.coordinator.members.shadow import Shadow, following_rate, lon
 from nfold.runtime.coordinator.replanning import plan_of
 
 NUM_STEPS = 8
-"""Of which the quickest says how long a step is: others had evaluations or checkpoints before them."""
+"""Of which the median says how long a step is: one after a checkpoint finds its samples loaded."""
 
 
 class Following:
@@ -115,7 +116,7 @@ class Following:
         """
         if found.known is None or found.stayers != self._membership.ranks or self._membership.num_lacking:
             return {}
-        step_s = min(self._steps_s, default=plan_of(known).predicted.step_s)
+        step_s = median(self._steps_s or [plan_of(known).predicted.step_s])
         return {
             number: following_rate(known, found.known, rank, nodes.get(self._host(number)), step_s)
             for rank, number in enumerate(found.members[: len(found.builds)])
