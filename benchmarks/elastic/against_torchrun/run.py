@@ -3,6 +3,7 @@
     3       a third host joins two, leaves, joins again and is killed
     2to4    two hosts join two at once
     8to5    three of eight hosts leave at once, announced
+    1to3    two hosts join one that trains alone, at once
 
 `--change` says which.
 """
@@ -63,6 +64,7 @@ CHANGES = {
     "3": (Event("join", 2, 3), Event("leave", 3, 2), Event("join", 2, 3), Event("kill", 3, 2)),
     "2to4": (Event("join", 2, 4),),
     "8to5": (Event("leave", 8, 5),),
+    "1to3": (Event("join", 1, 3),),
 }
 
 
@@ -88,10 +90,10 @@ def counts(events: Iterable[Event]) -> set[int]:
     return {count for event in events for count in (event.before, event.after)}
 
 
-def nfold(course: Course) -> Iterator[dict[str, Any]]:
+def nfold(course: Course, strategy: str = "ring") -> Iterator[dict[str, Any]]:
     """Let hosts join, leave and be killed; its own ledger says what that cost."""
     hosts = course.hosts
-    flags = ("--nodes", course.nodes, "--strategy", "ring", "--steps", "1000000", "--checkpoint-every", str(EVERY))
+    flags = ("--nodes", course.nodes, "--strategy", strategy, "--steps", "1000000", "--checkpoint-every", str(EVERY))
     run = ElasticRun(SCRIPT, course.folder / "nfold", *flags, at=f"{hosts.address}:0", environment=course.environment)
     names = (f"host-{number}" for number in itertools.count())
     try:
@@ -204,6 +206,7 @@ def stop_and_copy(course: Course) -> Iterator[dict[str, Any]]:
 
 CONTENDERS: dict[str, Callable[[Course], Iterable[dict[str, Any]]]] = {
     "nfold": nfold,
+    "nfold, servers": lambda course: nfold(course, "ps"),
     "torchrun": torchrun,
     "torchrun, in memory": lambda course: torchrun(course, in_memory=True),
     "torchft": torchft,
