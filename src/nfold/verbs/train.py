@@ -234,6 +234,8 @@ def _go_on(
         raise
     if not resumed.checkpoint:
         observer.noted(_tell_anew(folder, steps_done))
+    if options.hosts is None and (nodes := folder.record().nodes) is not None:
+        observer.noted(f"note: no host comes or goes any more, as they did before; --nodes {nodes} lets them")
     job = Job(
         source,
         options,

@@ -17,6 +17,7 @@ from nfold.verbs.jobs.database import user_database
 from nfold.verbs.jobs.run_list import all_runs
 from nfold.verbs.jobs.run_process import RunProcess
 from nfold.verbs.jobs.stop_run import stop
+from nfold.verbs.run_folder.lock import lock
 
 pytestmark = pytest.mark.timeout(30)
 HEARS = "import signal, sys\nsignal.signal(signal.SIGINT, lambda *_: sys.exit())\nprint('there', flush=True)\ninput()"
@@ -51,6 +52,10 @@ def test_a_process_that_hears_the_request_ends(begun):
     assert process.wait() == 0
     ended = f"run {run.number} has ended already: lost."
     assert stop(str(run.number)) == ended
+    let_go = lock(Path(run.folder))
+    with pytest.raises(PlanError, match=f"{run.folder} is about to be gone on with by process {os.getpid()} on "):
+        stop(str(run.number))
+    let_go()
     (Path(run.folder) / "held.json").touch()
     assert stop(str(run.number)).startswith(f"{ended} Its hosts may hold for a while: nfold resume {run.number} goes")
 

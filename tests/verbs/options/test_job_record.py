@@ -27,6 +27,7 @@ def test_a_record_of_an_earlier_version_is_read_whole():
     added = {
         "nodes": None,
         "listen": None,
+        "waits": "",
         "on": None,
         "tls": False,
         "exact": False,
@@ -68,7 +69,13 @@ def test_what_mpi_has_started_mpi_starts_again(on, begins, tmp_path):
 
 @pytest.mark.parametrize(
     ("asked", "flags"),
-    [({"on": "local"}, "--nodes 1:4"), ({"listen": "n1:7000"}, "--nodes 1:4 --listen n1:7000")],
+    [
+        ({"on": "local"}, "--nodes 1:4"),
+        (
+            {"listen": "n1:7000", "protect": 7, "hosts_last": "3h", "hosts_within": 33, "hold_for": "30s"},
+            "--nodes 1:4 --listen n1:7000 --protect 7 --hosts-last 10800 --hosts-within 33 --hold-for 30s",
+        ),
+    ],
 )
 def test_hosts_that_came_and_went_come_and_go_again(asked, flags, tmp_path):
     record = recorded(Options(nodes="1:4", **asked), 3, 0, tmp_path)

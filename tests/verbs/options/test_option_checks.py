@@ -140,7 +140,7 @@ def test_a_run_whose_hosts_held_begins_with_all_that_are_back():
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"nodes": "2:1"}, "--nodes 2:1: it must be a number of hosts, or the fewest and the most"),
+        ({"nodes": "2:1"}, "--nodes 2:1: it must be a number of hosts, or the fewest that may train and then the most"),
         ({"nodes": "0:1"}, "--nodes 0:1: it must be"),
         ({"nodes": "many"}, "nodes is 'many': it must be a whole number, or two"),
         ({"nodes": "2:8", "place": "nothing"}, "with --place nothing all samples stay where they are, and so must"),

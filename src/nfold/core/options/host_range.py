@@ -36,8 +36,8 @@ def read_range(text: str) -> HostRange:
     least, most = _number(first), _number(last)
     if least is None or most is None or not 1 <= least <= most:
         raise PlanError(
-            f"--nodes {clipped(text)}: it must be a number of hosts, or the fewest and the most that may train, as in "
-            "2:8"
+            f"--nodes {clipped(text)}: it must be a number of hosts, or the fewest that may train and then the most, "
+            "as in 2:8"
         )
     _check(most, text)
     return HostRange(least, most)

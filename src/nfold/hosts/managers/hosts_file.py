@@ -76,7 +76,7 @@ def _read_line(words: list[str], where: str) -> ListedHost:
         key, equals, value = word.partition("=")
         if not equals or key not in _KNOWN or not (number := read_digits(value)):
             raise ClusterError(
-                f"{where}: {word!r} says nothing here. Behind a host stands slots=N, of at least 1, or nothing"
+                f"{where}: {word!r} says nothing here. Behind a host stands slots=N, from 1 to 999999999, or nothing"
             )
         if key == "slots":
             slots = number

@@ -6,7 +6,7 @@ from nfold.core.options.whole import MOST_DIGITS
 from nfold.errors import PlanError, clipped
 from nfold.machine.request_socket import REFUSED, request
 from nfold.verbs.jobs.run_list import find_running, is_running
-from nfold.verbs.jobs.stop_run import refuse_elsewhere
+from nfold.verbs.jobs.stop_run import refuse_elsewhere, refuse_unlisted
 
 
 def scale(named: str | None, asked: str) -> str:
@@ -25,6 +25,7 @@ def scale(named: str | None, asked: str) -> str:
         raise PlanError(f"{named} is no number of hosts. Use one, or how many more or fewer: 6, +1, -1")
     run = find_running(named)
     if not is_running(run):
+        refuse_unlisted(run)
         raise PlanError(f"run {run.number} has ended already: {run.ending}.")
     refuse_elsewhere(run, f"scale {run.number} {asked}")
     answer = request(run.pid, run.folder, asked)

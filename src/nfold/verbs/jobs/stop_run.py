@@ -3,6 +3,7 @@
 import os
 import shlex
 import socket
+from pathlib import Path
 
 from nfold.core.run_state import ListedRun
 from nfold.errors import PlanError, RunError
@@ -10,6 +11,7 @@ from nfold.verbs.jobs.run_list import find_running, is_running, listed_run
 from nfold.verbs.jobs.run_process import RunProcess
 from nfold.verbs.run_folder.files import HELD
 from nfold.verbs.run_folder.folder import RunFolder
+from nfold.verbs.run_folder.lock import locked_by
 
 WAIT_S = 60.0
 
@@ -27,6 +29,7 @@ def stop(named: str | None, *, wait_s: float = WAIT_S) -> str:
     """
     run = find_running(named)
     if not is_running(run):
+        refuse_unlisted(run)
         return f"run {run.number} has ended already: {run.ending}.{_told_of_hosts(run)}"
     refuse_elsewhere(run, f"stop {run.number}")
     with RunProcess(run) as process:
@@ -36,6 +39,17 @@ def stop(named: str | None, *, wait_s: float = WAIT_S) -> str:
                 f"it: nfold top {run.number}. A second Ctrl-C ends it at once: kill -INT {run.pid}"
             )
     return tell_end(run)
+
+
+def refuse_unlisted(run: ListedRun) -> None:
+    """Refuse to take a run for ended that another command is about to go on with.
+
+    Raises:
+        PlanError: there is one, which loads the program and is not listed yet.
+    """
+    there = locked_by(Path(run.folder))
+    if there is not None and there.pid != run.pid:
+        raise PlanError(f"{run.folder} is about to be gone on with by {there.told}. Type it again once that trains.")
 
 
 def tell_end(run: ListedRun) -> str:

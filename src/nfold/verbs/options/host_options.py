@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from nfold.core.options.host_range import HostRange, is_range, read_nodes, read_range
@@ -92,6 +92,14 @@ class HostOptions(RunOptions):
     def typed_hosts_that_stay(self) -> str:
         """The same for a command that says how many workers there are: none of its hosts come or go."""
         return self._typed(None) if self.hosts is not None else self.typed_hosts
+
+    @property
+    def typed_waits(self) -> str:
+        """The flags that say what a lost host may cost, and how long all wait for one, where that is not as usual."""
+        usual = {each.name: each.default for each in fields(RunOptions)}
+        given = {name: getattr(self, name) for name in ("protect", "hosts_last", "hosts_within", "hold_for")}
+        asked = {name: str(value).removesuffix(".0") for name, value in given.items() if value != usual[name]}
+        return " ".join(f"--{name.replace('_', '-')} {shlex.quote(value)}" for name, value in asked.items())
 
     def _typed(self, nodes: object, hold_for: object = None) -> str:
         given: dict[str, object] = {

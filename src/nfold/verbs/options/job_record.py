@@ -26,6 +26,8 @@ class JobRecord(LastingOptions):
     """MIN:MAX, where hosts come and go; None: they stay the same."""
     listen: str | None = None
     """With `nodes`: where they join by hand."""
+    waits: str = ""
+    """With `nodes`: flags that say what a lost host may cost, and how long all wait for one, but for usual ones."""
     total_steps: int
     steps_per_epoch: int
     """Of the epochs that come last: where hosts bring samples, later ones have more."""
@@ -63,6 +65,7 @@ def record_of(
         steps_per_epoch=planned.epochs.latest,
         nodes=str(options.hosts) if options.hosts else None,
         listen=options.listen if options.hosts else None,
+        waits=options.typed_waits if options.hosts else "",
         emulated=options.emulated,
         tensorboard=None if options.tensorboard is None else str(options.tensorboard),
         recipe=planned.recipe,
@@ -107,7 +110,8 @@ def resume_command(path: Path, record: JobRecord | None) -> str:
     if record.on == "mpi":
         return f"mpirun -np {record.workers + record.servers} {alone}"
     given = {"--nodes": record.nodes, "--listen": record.listen}
-    return " ".join([alone, *(f"{flag} {shlex.quote(value)}" for flag, value in given.items() if value is not None)])
+    typed = [f"{flag} {shlex.quote(value)}" for flag, value in given.items() if value is not None]
+    return " ".join([alone, *typed, *([record.waits] if record.waits else [])])
 
 
 def refuse_unkept(path: Path, record: JobRecord) -> None:

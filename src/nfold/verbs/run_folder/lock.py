@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 from nfold.errors import PlanError
-from nfold.machine.processes import boot_id
+from nfold.machine.processes import boot_id, started
 
 WRITER = ".writer"
 BEAT_S = 5.0
@@ -84,6 +84,12 @@ def lock(path: Path, me: Writer | None = None, beat_s: float = BEAT_S) -> Callab
             os.close(descriptor)
 
     return let_go
+
+
+def locked_by(path: Path) -> Writer | None:
+    """Return the process of this machine that writes to a folder now; None: there is none, or no folder."""
+    there = _writer(path)
+    return there if there is not None and there.boot == boot_id() != "" and started(there.pid) else None
 
 
 def unmark(path: Path) -> None:

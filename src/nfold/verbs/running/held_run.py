@@ -78,8 +78,8 @@ def hosts_back(
     forget_held(folder.path)
     if must_hold:
         raise PlanError(
-            f"no host of the run in {folder.path} holds: its command ended in order, or their time (--hold-for) is "
-            f"over. Go on from its last checkpoint: {folder.resume_command}"
+            f"no host of the run in {folder.path} holds: its command ended in order, their time (--hold-for) is over, "
+            f"or they do not hold, as emulated ones. Go on from its last checkpoint: {folder.resume_command}"
         )
     return NOBODY
 
