@@ -301,7 +301,7 @@ def test_a_shadow_that_falls_behind_is_given_up_and_joins_as_others_do(tmp_path,
     run = Elastic(rich(), tmp_path / "run", may_lose=True)
     run.train(2)
     run.session.request()
-    run.until_noted("follows no more: its link is too slow")
+    run.until_noted("follows no more: it takes sums too slowly")
     run.until_planned(2)
     run.train(2)
     assert not followed.steps

@@ -179,7 +179,7 @@ class Training:
         if self._has_averages(granted):
             progress.pending.append((granted, "average", set(ranks)))
             commands.append(cmd.Order(ranks, {"do": "average", "tag": self._next_tag()}))
-        commands.append(cmd.Order(ranks, {"do": "deliver", "tag": self._next_tag()}))
+        commands += [*generation_end.end_following(), cmd.Order(ranks, {"do": "deliver", "tag": self._next_tag()})]
         self._postmortem.ordered("deliver")
         return (yield from self._finish(ranks, progress, generation_end, commands))
 

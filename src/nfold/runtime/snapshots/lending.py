@@ -134,7 +134,7 @@ class Lending:
 
     def _send(self, index: int) -> None:
         if self._unsent_bytes > self._most_bytes:
-            raise RunError(f"its link is too slow: {size(self._unsent_bytes)} wait for it")
+            raise RunError(f"it takes sums too slowly: {size(self._unsent_bytes)} wait for it")
         values = self._replica.values(self._sums[index]).detach().to("cpu", copy=True)  # the next step changes them
         self._pass_on(index, as_bytes(values))
 

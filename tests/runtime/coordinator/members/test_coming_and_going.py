@@ -254,12 +254,12 @@ def test_who_fails_or_dies_before_it_is_let_in_is_told_and_the_others_go_on():
     job.say(3, "hello", **HELLO)
     noted, gone = job.handle(ev.Left(3, "was killed by signal 9 (SIGKILL)"))
     assert "member 3 (on there, pid 77) was killed by signal 9 (SIGKILL) before it was let in" in noted.text
-    assert gone == cmd.LetGo(3)
+    assert gone == cmd.LetGo(3, is_lost=True)
     noted, gone = job.handle(ev.Left(4, "exited with code 1"))
     assert "member 4 exited with code 1 before it reached the coordinator" in noted.text
     assert gone == cmd.LetGo(4)
     prepared(job, 5)
-    assert job.handle(ev.Left(5, "was killed by signal 9 (SIGKILL)"))[-1] == cmd.LetGo(5)
+    assert job.handle(ev.Left(5, "was killed by signal 9 (SIGKILL)"))[-1] == cmd.LetGo(5, is_lost=True)
     job.say(0, "holding", step=1)
     held = job.say(1, "holding", step=1)
     assert orders(held) == ["01 until 1", "01 until 4"], "nobody is left to stop for: the generation of now goes on"
@@ -304,7 +304,11 @@ def test_members_wait_where_it_turns_out_that_nobody_can_go_on_from_a_checkpoint
 def test_who_waits_for_a_rank_can_leave_at_once_and_all_do_at_the_end():
     job = training()
     prepared(job, 2)
-    assert orders(job.handle(ev.ReleaseWanted(2))) == ["2 finish"]
+    noted, finish = job.handle(ev.ReleaseWanted(2))
+    assert (told([noted]), orders([finish])) == (
+        ["member 2 (on there, pid 77) leaves before it was let in"],
+        ["2 finish"],
+    )
     job.say(3, "hello", **HELLO)
     for steps, kept in (((0, 1, 2, 3), "epoch"), ((4, 5, 6, 7), "end")):
         job.all_step(*steps)
@@ -432,7 +436,10 @@ def test_newcomers_that_die_again_and_again_stop_nobody():
         number = 2 + step
         assert stage in orders(job.look_ahead(arrived(job, number), until=stage))[-1]
         (noted, gone) = job.handle(ev.Left(number, KILLED))
-        assert (told([noted])[0].split(" (")[0], gone) == (f"note: member {number}", cmd.LetGo(number))
+        assert (told([noted])[0].split(" (")[0], gone) == (
+            f"note: member {number}",
+            cmd.LetGo(number, is_lost=True),
+        )
         for later in (1000.0, 2000.0, 3000.0):
             late = job.handle(ev.ClockTick(step * 10**4 + later, {0: 1e9, 1: 1e9}))
             assert not told(late), "nobody waits for who has gone"
@@ -774,7 +781,7 @@ def test_a_spare_is_one_of_the_fewest_hosts():
     commands = job.look_ahead(arrived(job, 2))
     assert "it waits as a spare" in told(commands)[1]
     assert orders(commands)[2] == "0 until 8"
-    assert job.handle(ev.Left(2, KILLED))[-1] == cmd.LetGo(2)
+    assert job.handle(ev.Left(2, KILLED))[-1] == cmd.LetGo(2, is_lost=True)
     assert job.coordinator._membership.num_lacking == 1
 
 

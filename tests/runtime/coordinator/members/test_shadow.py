@@ -155,6 +155,18 @@ def test_ranks_lend_no_more_to_a_shadow_that_is_gone_and_train_on(job):
     assert orders(job.all_step(0, 1)) == ["StepDone", "StepDone"]
 
 
+def test_a_shadow_is_given_nothing_more_once_training_is_over(job):
+    job.all_step(0)
+    for rank in (0, 1):
+        job.say(rank, "lent", **lent(rank))
+    job.handle(ev.Interrupted())
+    job.say(0, "holding", step=1)
+    told = job.say(1, "holding", step=1)
+    assert [each for each in orders(told) if each in ("01 lend", "01 deliver")] == ["01 lend", "01 deliver"]
+    lost = {"ticket": TICKET, "step": None, "failed": "rank 0 lost rank 1"}
+    assert job.say(2, "followed", **lost) == [], "ranks have ended in order"
+
+
 def test_a_host_that_leaves_does_not_wait_for_a_shadow(job):
     stop, plan = job.handle(ev.ReleaseWanted(0))
     assert (orders([stop]), stop.message["members"]) == (["01 lend"], [])

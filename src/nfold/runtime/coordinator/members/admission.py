@@ -89,7 +89,7 @@ class Admission:
             self._membership.histories.gone(self._membership.member(number).host, why)
         decision = self._membership.take(ms.MemberAnnounced(number))
         if number in self._membership.coming:
-            return self._dismiss(number)
+            return [cmd.Noted(f"{self._name(number)} leaves before it was let in"), *self._dismiss(number)]
         if decision is Decision.STOP:
             return [cmd.Noted(f"{self._name(number)} is to leave, and {self._membership.needed(number) or TOO_FEW}")]
         return []
@@ -105,7 +105,8 @@ class Admission:
         self._membership.take(ms.MemberLeft(left.member))
         told = f"note: {self._name(left.member)} {left.status} before it was let in. The others go on."
         why = self._refused.pop(left.member, "")
-        return [*([cmd.Noted(told)] if is_missed else []), cmd.LetGo(left.member, why=why)]
+        gone = cmd.LetGo(left.member, is_lost=is_missed and not why, why=why)
+        return [*([cmd.Noted(told)] if is_missed else []), gone]
 
     def close(self) -> list[cmd.ToShell]:
         """Return the commands that dismiss all members without a rank: the job is over."""

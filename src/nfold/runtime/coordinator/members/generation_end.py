@@ -127,6 +127,10 @@ class GenerationEnd:
                 self._lookahead.see(self._seen)
         return commands
 
+    def end_following(self) -> Sequence[cmd.Command]:
+        """Return the order that nobody follows any more, as ranks deliver what they have learnt."""
+        return [] if self._lookahead is None else self._lookahead.end_following()
+
     def give_up(self) -> list[cmd.Command]:
         """Keep plan and members until the run ends: no checkpoint can carry it over to another generation."""
         waiting = [*self._membership.newcomers, *self._membership.leavers]

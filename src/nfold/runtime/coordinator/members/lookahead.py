@@ -356,6 +356,10 @@ class Lookahead:
         built = [] if self._planned is None else self._build(self._planned)
         return [*self._following.give_up(why), *built]
 
+    def end_following(self) -> list[cmd.ToShell]:
+        """Return the order that a shadow is given nothing more: training is over."""
+        return self._following.end()
+
     def _nodes_of(self, names: dict[str, None], known: Known) -> tuple[Node, ...]:
         declared = (self._membership.node(number) for number in self._membership.ranks)
         there = {node.name: as_if_measured(known.cluster, node) for node in declared if node is not None}
