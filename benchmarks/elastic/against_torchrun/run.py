@@ -75,6 +75,8 @@ class Course:
     events: tuple[Event, ...]
     calm_steps: int
     """Before each of them."""
+    checkpoint_every: int
+    """Steps, of nfold."""
     hosts: Hosts
     folder: Path
     environment: Mapping[str, str]
@@ -93,7 +95,8 @@ def counts(events: Iterable[Event]) -> set[int]:
 def nfold(course: Course, strategy: str = "ring") -> Iterator[dict[str, Any]]:
     """Let hosts join, leave and be killed; its own ledger says what that cost."""
     hosts = course.hosts
-    flags = ("--nodes", course.nodes, "--strategy", strategy, "--steps", "1000000", "--checkpoint-every", str(EVERY))
+    flags = ("--nodes", course.nodes, "--strategy", strategy, "--steps", "1000000")
+    flags += ("--checkpoint-every", str(course.checkpoint_every))
     run = ElasticRun(SCRIPT, course.folder / "nfold", *flags, at=f"{hosts.address}:0", environment=course.environment)
     names = (f"host-{number}" for number in itertools.count())
     try:
@@ -123,6 +126,7 @@ def _summed(event: Event, rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "event": event.name,
         "pause_s": sum(pauses.values()),
+        "pauses_s": list(pauses.values()),
         "launch_to_first_step_s": max((row["boot_s"] for row in rows if row["boot_s"] is not None), default=None),
         "samples_again": sum(row["samples_at_stake"] for row in rows),
         "samples_lost": sum(row["samples_lost"] for row in rows),
@@ -222,6 +226,7 @@ def main() -> None:
     options.add_argument("--networks", nargs="+", default=[LOOPBACK, "100mbit"])
     options.add_argument("--only", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     options.add_argument("--calm-steps", type=int, default=CALM_STEPS, help="between two events")
+    options.add_argument("--checkpoint-every", type=int, default=EVERY, help="steps, of nfold")
     given = options.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # whoever ends it ends its hosts, too
     if "torchft" in given.only and not has_torchft(TORCHFT):
@@ -229,7 +234,8 @@ def main() -> None:
         given.only.remove("torchft")
     for network, millions, name in itertools.product(given.networks, given.millions, given.only):
         which = {"change": given.change, "network": network, "millions": millions, "contender": name}
-        costs = costs_of(name, CHANGES[given.change], network, millions, given.calm_steps)
+        steps = (given.calm_steps, given.checkpoint_every)
+        costs = costs_of(name, CHANGES[given.change], network, millions, *steps)
         found = [{**which, **stamp(), **row} for row in costs]
         print(*map(json.dumps, found), sep="\n", flush=True)
         kept = [each for each in known(__file__).get("rows", []) if not which.items() <= each.items()]
@@ -237,13 +243,13 @@ def main() -> None:
 
 
 def costs_of(
-    name: str, events: tuple[Event, ...], network: str, millions: float, calm_steps: int
+    name: str, events: tuple[Event, ...], network: str, millions: float, calm_steps: int, checkpoint_every: int
 ) -> Iterator[dict[str, Any]]:
     """Let one contender play its events; yield what each cost, and last what did not come in time."""
     environment = {"MILLIONS": str(millions), "OMP_NUM_THREADS": "1"}
     with tempfile.TemporaryDirectory() as where, hosts_at(network, max(counts(events))) as hosts:
         try:
-            yield from CONTENDERS[name](Course(events, calm_steps, hosts, Path(where), environment))
+            yield from CONTENDERS[name](Course(events, calm_steps, checkpoint_every, hosts, Path(where), environment))
         except TimeoutError as late:
             yield {"event": str(late)}
 

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from nfold.core.options.whole import read_digits
+from nfold.core.options.whole import MOST_DIGITS, read_digits
 from nfold.errors import ClusterError
 
 _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.@:%-]*)")
@@ -76,7 +76,8 @@ def _read_line(words: list[str], where: str) -> ListedHost:
         key, equals, value = word.partition("=")
         if not equals or key not in _KNOWN or not (number := read_digits(value)):
             raise ClusterError(
-                f"{where}: {word!r} says nothing here. Behind a host stands slots=N, from 1 to 999999999, or nothing"
+                f"{where}: {word!r} says nothing here. Behind a host stands slots=N, of at least 1 and at most "
+                f"{MOST_DIGITS} digits, or nothing"
             )
         if key == "slots":
             slots = number

@@ -2,11 +2,11 @@
 
 import os
 import shlex
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from nfold.core.options.host_range import HostRange, is_range, read_nodes, read_range
-from nfold.core.options.run_options import TRANSPORTS, RunOptions
+from nfold.core.options.run_options import OPTIONS, TRANSPORTS, RunOptions
 from nfold.core.text.durations import duration_s
 from nfold.core.text.units import count
 from nfold.errors import PlanError
@@ -96,10 +96,10 @@ class HostOptions(RunOptions):
     @property
     def typed_waits(self) -> str:
         """The flags that say what a lost host may cost, and how long all wait for one, where that is not as usual."""
-        usual = {each.name: each.default for each in fields(RunOptions)}
         given = {name: getattr(self, name) for name in ("protect", "hosts_last", "hosts_within", "hold_for")}
-        asked = {name: str(value).removesuffix(".0") for name, value in given.items() if value != usual[name]}
-        return " ".join(f"--{name.replace('_', '-')} {shlex.quote(value)}" for name, value in asked.items())
+        asked = {name: value for name, value in given.items() if value != OPTIONS[name].default}
+        typed = {name.replace("_", "-"): str(value).removesuffix(".0") for name, value in asked.items()}
+        return " ".join(f"--{flag} {shlex.quote(value)}" for flag, value in typed.items())
 
     def _typed(self, nodes: object, hold_for: object = None) -> str:
         given: dict[str, object] = {

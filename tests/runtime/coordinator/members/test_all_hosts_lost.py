@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from coordinated import Job, failure
-from elastic import SCRIPT, Elastic
+from elastic import SCRIPT, Elastic, Told
 from test_coming_and_going import KILLED, training
 
 from nfold.core.options.host_range import HostRange
@@ -13,6 +13,7 @@ from nfold.program import ProgramSource
 from nfold.runtime.control import commands as cmd
 from nfold.runtime.control import events as ev
 from nfold.verbs.ranks.thread_ranks import threads_put_back
+from nfold.verbs.train import resume
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +72,9 @@ def test_a_run_that_has_lost_all_hosts_stops_with_the_command_that_goes_on(tmp_p
     ):
         run.train(10**6)
     assert run.told.notes[-1] == "too few hosts are left to go on with"
+    told = Told()
+    resume(tmp_path / "run", debug=True, workers=1, steps=4, observer=told)
+    assert "note: no host comes or goes any more, as they did before; --nodes 1:4 lets them" in told.notes
 
 
 @pytest.mark.exhaustive
